@@ -16,7 +16,7 @@ import time
 
 from absl import logging
 
-from bert.errors import UserError, plural
+from bert.errors import plural
 from bert.data import progress, text_files
 from bert.tasks import feature_files, features, loaded_model
 from bert.tasks.loaded_model import LoadedModel
@@ -30,14 +30,7 @@ from bert.training import (
   startup,
   task_file,
 )
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
 
 
 # fmt: off
@@ -94,21 +87,15 @@ def check_flags(flags: Flags) -> None:
   flags.require("input_file", "output_file", "init_checkpoint")
   if flags.input_file != text_files.STREAM:
     flags.require_file("input_file")
-  if flags.output_file == text_files.STREAM:
-    check_standard_output()
-  else:
+  if flags.output_file != text_files.STREAM:
     flags.check_output_files(
       "output_file",
       [flags.output_file],
       [flags.input_file, *model_flags.model_files(flags)],
     )
-  feature_files.check_output(flags.output_file, flags.dtype)
+  feature_files.check_packages(flags.output_file)
   on_tpu = ["tpu"] if settings.check_devices(flags) else []
   flags.warn_of_unused("data", *on_tpu)
-  if flags.use_tpu and flags.runtime != "tensorflow":
-    raise UserError(
-      f"--runtime={flags.runtime} does not run on a TPU; omit --use_tpu"
-    )
   runtimes.check_runtime(flags.runtime, flags.given.get("precision"))
 
 
@@ -130,10 +117,6 @@ def load_model(flags: Flags) -> LoadedModel:
     options["max_seq_length"] = model_flags.sequence_length(flags, config)
   if "layers" in flags.given:
     options["layers"] = features.parse_layers(flags.layers)
-    if flags.pooling == "pooled":
-      raise UserError(
-        "--layers has no effect with --pooling=pooled; omit one of them"
-      )
     # Finding the devices loads TensorFlow, so this is checked before.
     features.layer_indices(options["layers"], config.num_hidden_layers)
   return loaded_model.load_task(

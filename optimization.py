@@ -8,7 +8,6 @@ LAMB (You et al. 2020), for large batches, scales the update of each variable.
 from __future__ import annotations
 
 import collections
-import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,8 @@ from absl import logging
 
 from bert import loss_scale
 from bert.errors import listing
+from bert.optimizer_settings import LayerRates as LayerRates
+from bert.optimizer_settings import Optimization
 
 
 def learning_rate_schedule(
@@ -66,73 +67,6 @@ def learning_rate_schedule(
   return rate
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerRates:
-  """Multiples of the learning rate, by variable name.
-
-  The pooler and the task's own layers have the full rate. Each layer below has
-  `decay` times the rate of the one above, and the embeddings have the lowest
-  (Howard & Ruder 2018, section 3.2).
-
-  Attributes:
-    num_layers: L, number of layers of the encoder.
-    decay: 1 for equal rates.
-    frozen_layers: the embeddings and so many of the lowest layers are not
-      trained; None to train all.
-  """
-
-  num_layers: int
-  decay: float = 1.0
-  frozen_layers: int | None = None
-
-  def __call__(self, name: str) -> float:
-    """The multiple for a variable; 0 if it is frozen."""
-    layer = re.match(r"bert/encoder/layer_(\d+)/", name)
-    if not layer and not name.startswith("bert/embeddings"):
-      return 1.0
-    # Embeddings count as the layer below layer 0.
-    index = int(layer[1]) if layer else -1
-    if self.frozen_layers is not None and index < self.frozen_layers:
-      return 0.0
-    return self.decay ** (self.num_layers - index)
-
-
-@dataclasses.dataclass(frozen=True)
-class Optimization:
-  """How weights are updated. The defaults are those of the original.
-
-  Attributes:
-    learning_rate: peak learning rate.
-    num_train_steps, num_warmup_steps: see `learning_rate_schedule`.
-    layer_rates: from a variable's name to its multiple of the learning rate; a
-      variable with 0 is not trained.
-    optimizer: "adamw" or "lamb".
-    lr_schedule: see `learning_rate_schedule`.
-    adam_bias_correction: whether to correct the bias of the moments.
-    weight_decay: multiple of each weight added to its direction; LayerNorm and
-      biases are not decayed.
-    max_grad_norm: largest global norm of the gradients; larger ones are scaled
-      to it.
-    gradient_accumulation_steps: number of micro-batches that a batch is divided
-      into; see `bert/training/micro_batches.py`.
-    loss_scaling: whether to scale the loss; for float16.
-    compiles_gradients: whether each replica compiles the gradients with XLA.
-  """
-
-  learning_rate: float
-  num_train_steps: int
-  num_warmup_steps: int | None
-  layer_rates: Callable[[str], float] = lambda name: 1.0
-  optimizer: str = "adamw"
-  lr_schedule: str = "linear"
-  adam_bias_correction: bool = False
-  weight_decay: float = 0.01
-  max_grad_norm: float = 1.0
-  gradient_accumulation_steps: int = 1
-  loss_scaling: bool = False
-  compiles_gradients: bool = False
-
-
 def create_optimizer(
   loss: tf.Tensor,
   init_lr: float,
@@ -150,9 +84,6 @@ def create_optimizer(
     loss: scalar.
     init_lr, num_train_steps, num_warmup_steps: see `learning_rate_schedule`.
     use_tpu: has no effect; `tf.distribute` knows the device.
-
-  Returns:
-    An operation that ends after the update.
 
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
@@ -248,11 +179,7 @@ def _warn_of_untrained(gradients):
 def minimize(
   loss: tf.Tensor | Gradients, update: Optimization
 ) -> tuple[tf.Operation, dict[str, tf.Tensor]]:
-  """`create_optimizer` that also returns values for the log.
-
-  Args:
-    loss: scalar, or its Gradients.
-    update: an Optimization.
+  """`create_optimizer` of a loss, or its Gradients, that also returns values.
 
   Returns:
     The operation, and a dict of scalars: `learning rate`, and `gradient norm`
@@ -447,7 +374,6 @@ class AdamWeightDecayOptimizer:
         is not changed and gets no moments.
       global_step: has no effect; the caller increments
         `variables.global_step()`, which selects the masks of dropout.
-      name: name of the update.
 
     Returns:
       An operation that ends after all updates.

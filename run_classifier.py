@@ -8,11 +8,10 @@
 """
 
 import dataclasses
-import sys
 
 from bert.errors import UserError
 from bert.data import files
-from bert.tasks import loaded_model, prediction_files, runs, terminal
+from bert.tasks import prediction_files, runs, script
 from bert.tasks.classification import create_model, model_fn_builder
 from bert.tasks.examples import (
   LONG_TEXT,
@@ -28,21 +27,16 @@ from bert.tasks.examples import (
 )
 from bert.tasks.glue import (
   PROCESSORS,
+  XNLI_LANGUAGES,
   ColaProcessor,
   MnliProcessor,
   MrpcProcessor,
   XnliProcessor,
 )
 from bert.training import flag_table, folder_lock, model_flags, startup
-from bert.training.experiment import Experiment, ModelFiles
-from bert.training.flags import COUNT, PATH, Flag, Flags, table
-from bert.training.settings import (
-  Settings,
-  check_fine_tuning,
-  check_questions,
-  engine_options,
-  wanted_splits,
-)
+from bert.training.experiment import Experiment
+from bert.training.flags import COUNT, FRACTION, PATH, Flag, Flags, table
+from bert.training.settings import check_fine_tuning, wanted_splits
 
 # Names that users import from here.
 __all__ = [
@@ -86,7 +80,7 @@ _TABLE = table(
             "Character between the columns of TSV and CSV files, or tab. "
             "Default: the tab, comma or semicolon in the header."),
     _custom("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file.",
-            used="sample"),
+            used="sample", check=FRACTION),
   )
 )
 _KINDS = table(
@@ -117,7 +111,7 @@ FLAGS = table(
          "Folder with the task's files, or a folder per task.", used="data",
          kind=PATH),
     Flag("xnli_language", "zh", "Language for training and evaluation on XNLI.",
-         used="xnli"),
+         used="xnli", choices=XNLI_LANGUAGES),
     flag_table.CALIBRATE,
     Flag("num_seeds", 1,
          "Number of runs with different seeds, starting at --seed.",
@@ -145,15 +139,11 @@ def check_flags(flags: Flags) -> None:
   is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
   check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
   flags.check_exclusive("regression", "multilabel")
-  if flags.seed + flags.num_seeds > 2**31:
-    raise UserError(
-      f"--num_seeds={flags.num_seeds} from --seed={flags.seed} on exceeds "
-      f"{2**31 - 1}; lower --seed"
-    )
   if flags.num_seeds > 1:  # Each run reads them.
     for name in ("train_file", "dev_file", "test_file"):
       flags.refuse_pipes(name, filter(None, [flags[name]]))
   if runs.CUSTOM not in map(str.lower, flags.task_name):
+    flags.require("data_dir")
     for name in flags.given_of({**_TABLE, **_KINDS}):
       raise UserError(
         f"--{name} is for --task_name={runs.CUSTOM} only; omit it"
@@ -181,37 +171,23 @@ def make_experiment(
   config = model_flags.load_config(
     flags, tokenizer, task.settings.max_seq_length
   )
-  settings = Settings(
+  return script.experiment(
     flags,
+    task,
+    config,
+    run.init_checkpoint,
     run.splits,
     do_eval=flags.do_eval and "dev" in run.splits,
     data_dir=run.data_dir,
     output_dir=run.output_dir,
-    init_checkpoint=run.init_checkpoint,
     seed=run.seed,
-    max_seq_length=task.settings.max_seq_length,
     long_text=task.settings.long_text,
   )
-  model = ModelFiles(config, model_flags.release_files(flags, config))
-  return Experiment(task, model, settings)
-
-
-def answer(flags: Flags) -> None:
-  """Predicts --predict_file or --interactive with the model in --output_dir."""
-  check_questions(flags, "predict_file", "interactive")
-  model = loaded_model.load_trained(
-    flags.output_dir, "classification", **engine_options(flags)
-  )
-  flags.warn_of_trained("model", "task")
-  if flags.interactive:
-    terminal.converse(model)
-  else:
-    prediction_files.answer_file(model, flags.predict_file, sys.stdout)
 
 
 def main(flags: Flags) -> dict[str, float] | list[dict]:
   if flags.predict_file or flags.interactive:
-    answer(flags)
+    script.ask(flags, "classification", prediction_files.answer_lines)
     return {}
   if not flags.do_train:
     folder, weights = flags.output_dir, flags.init_checkpoint

@@ -89,13 +89,9 @@ def check_flags(flags: Flags) -> None:
       f"--num_train_steps={flags.num_train_steps}, so the learning rate would "
       f"never reach its peak; lower it"
     )
-  for name in ("masked_lm_prob", "do_whole_word_mask"):
-    is_default = flags[name] == FLAGS[name].default
-    if not (is_default or flags.dynamic_masking):
-      raise UserError(
-        f"--{name} is for --dynamic_masking only, as other records are masked "
-        f"already; omit it"
-      )
+  if not flags.dynamic_masking:
+    remedy = "omit it, or add --dynamic_masking"
+    flags.warn_if_given(remedy, "masked_lm_prob", "do_whole_word_mask")
 
 
 def record_flags(flags: Flags) -> dict[str, str]:
@@ -110,19 +106,12 @@ def record_flags(flags: Flags) -> dict[str, str]:
 def check_layout(
   flags: Flags, files: Mapping[str, Sequence[str]]
 ) -> record_files.Layout:
-  """The layout of all files, which the other flags must match.
-
-  Args:
-    files: dict from flag to paths.
-  """
-  layouts = {}
-  for name, paths in files.items():
-    try:
-      layouts |= {path: record_files.describe(path) for path in paths}
-    except UserError as error:
-      raise UserError(
-        f"{error}; --{name} takes files of create_pretraining_data.py"
-      ) from error
+  """The layout of all files, which the other flags must match."""
+  layouts = {
+    path: record_files.describe(path)
+    for paths in files.values()
+    for path in paths
+  }
   first, layout = next(iter(layouts.items()))
   for path, found in layouts.items():
     if found != layout:
@@ -131,15 +120,9 @@ def check_layout(
         f"pass files that were made with the same settings"
       )
   is_masked = bool(layout.max_predictions_per_seq)
-  if is_masked and flags.dynamic_masking:
-    raise UserError(
-      f"{first} is masked already; omit --dynamic_masking, or pass records "
-      f"that were made with --no_masking"
-    )
-  if not (is_masked or flags.dynamic_masking):
-    raise UserError(
-      f"{first} is not masked; pass --dynamic_masking and --vocab_file"
-    )
+  if is_masked == flags.dynamic_masking:
+    found = "masked already; omit" if is_masked else "not masked; pass"
+    raise UserError(f"{first} is {found} --dynamic_masking")
   for name, found in layout._asdict().items():
     if name in flags and found and found != flags[name]:
       raise UserError(
@@ -228,6 +211,7 @@ def make_experiment(flags: Flags) -> Experiment:
     mask_batch,
     load_teacher(flags, config, tokenizer),
   )
+  task.tokenizer = tokenizer
   settings = Settings(flags, flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)

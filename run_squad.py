@@ -13,10 +13,8 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 """
 
 import dataclasses
-import os
 
-from bert.errors import UserError
-from bert.tasks import squad_model, terminal
+from bert.tasks import script, squad_model, terminal
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad import (
   FeatureWriter,
@@ -46,17 +44,9 @@ from bert.training import (
   startup,
   task_file,
 )
-from bert.training.experiment import Experiment, ModelFiles
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.experiment import Experiment
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
 from bert.training.settings import (
-  Settings,
   check_fine_tuning,
   engine_options,
   find_weights,
@@ -130,11 +120,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
-  """The settings of the flags; by default those of the trained model.
-
-  Args:
-    folder: the folder of the weights.
-  """
+  """The settings of the flags; by default those of the model in a folder."""
   names = {field.name for field in dataclasses.fields(SquadSettings)}
   names -= {"null_score_diff_threshold", "init_checkpoint"}
   given = flags.given_of(names)
@@ -162,9 +148,7 @@ def make_experiment(flags: Flags) -> Experiment:
     dataclasses.replace(squad_task, null_score_diff_threshold=threshold),
     tokenizer,
     {split: flags[flag] for split, flag in splits(flags).items()},
-    squad_model.parse_threshold(
-      flags.null_score_diff_threshold, squad_task.version_2_with_negative
-    ),
+    squad_model.parse_threshold(flags.null_score_diff_threshold),
     # Weights that are trained now need a threshold of their own.
     [flags.output_dir, None if flags.do_train else folder],
     weights,
@@ -172,58 +156,36 @@ def make_experiment(flags: Flags) -> Experiment:
     epoch_counts_rows=flags.count_steps_on_windows,
   )
   reading = [field.name for field in dataclasses.fields(ReadingSettings)]
-  settings = Settings(
+  return script.experiment(
     flags,
+    task,
+    config,
+    init_checkpoint,
     splits(flags),
-    init_checkpoint=init_checkpoint,
+    do_eval=flags.do_eval and not flags.do_predict,  # Which scores, too.
     **{name: getattr(squad_task, name) for name in reading},
   )
-  if flags.do_predict:  # The predictions are scored.
-    settings = settings.changed(do_eval=False)
-  model = ModelFiles(config, model_flags.release_files(flags, config))
-  return Experiment(task, model, settings)
 
 
 def load_reader(flags: Flags) -> LoadedModel:
   """The model in --output_dir or --init_checkpoint, to ask."""
-  path = flags.output_dir
-  is_trained = path and task_file.read(path)[0] == SquadTask.kind
-  is_trained = is_trained and model_folder.is_finished(path)
-  if is_trained:
-    flags.warn_of_trained("model")
-  else:
-    path = flags.init_checkpoint
-  if not path:
-    task_file.check_is_complete(flags.output_dir)
-    raise UserError(
-      f"--output_dir={flags.output_dir} does not hold a trained model; pass "
-      f"the --output_dir of a finished training, or --init_checkpoint"
-    )
-  checkpoint = checkpoints.find_checkpoint(path)
-  folder = os.path.dirname(checkpoint) or "."
+  task_file.check_is_complete(flags.output_dir)
+  checkpoint, folder = find_weights(flags)
   settings = squad_settings(flags, folder)
-  if not is_trained and (flags.vocab_file or flags.spm_model_file):
+  flags = flags.changed(init_checkpoint=folder)
+  if flags.vocab_file or flags.spm_model_file or flags.bert_config_file:
     tokenizer = model_flags.load_tokenizer(flags)
-    config = model_folder.load_config(folder)
+    config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+    checkpoint = checkpoints.find_checkpoint(checkpoint)
     model = model_folder.Model(config, tokenizer, checkpoint)
   else:
-    given = "do_lower_case" in flags.given and not is_trained
-    model = model_folder.find_model(
-      folder, flags.do_lower_case if given else None
-    )
-  if not is_trained and flags.bert_config_file:
-    config = model_flags.load_config(
-      flags, model.tokenizer, settings.max_seq_length
-    )
-    model = model._replace(config=config)
-  threshold = squad_model.parse_threshold(
-    flags.null_score_diff_threshold, settings.version_2_with_negative
-  )
+    model = model_folder.find_model(folder, flags.given.get("do_lower_case"))
+  threshold = squad_model.parse_threshold(flags.null_score_diff_threshold)
   if threshold == squad_model.AUTO:
     threshold = squad_model.read_threshold([folder])
   return LoadedModel(
     SquadTask(settings, model.tokenizer, threshold=threshold),
-    model._replace(checkpoint=checkpoint),
+    model,
     folder,
     **engine_options(flags),
   )
@@ -232,7 +194,6 @@ def load_reader(flags: Flags) -> LoadedModel:
 def main(flags: Flags) -> dict[str, float]:
   if flags.interactive:
     flags.check_exclusive("interactive", "do_train", "do_eval", "do_predict")
-    check_standard_output()
     flags.warn_of_unused()
     terminal.converse_on_files(load_reader(flags))
     return {}

@@ -44,23 +44,14 @@ _MAX_CACHED_LENGTH = 64
 
 
 class Release(NamedTuple):
-  """A released model.
+  """A released model."""
 
-  Attributes:
-    name: name of its folder or checkpoint.
-    lower_cases: whether it reads lower-cased text.
-  """
-
-  name: str
-  lower_cases: bool
+  name: str  # Of its folder or checkpoint.
+  lower_cases: bool  # Whether it reads lower-cased text.
 
 
 def find_release(path: str | None) -> Release | None:
-  """The Release that a path names, or None.
-
-  Args:
-    path: a folder or a file in it; only these two names are searched.
-  """
+  """The Release that the path of a folder, or of a file in it, names."""
   # Hugging Face's cache has models--ORGANIZATION--NAME/snapshots/REVISION.
   cached = "models--(?:[^/]*--)?([^/]*)/snapshots/[^/]+"
   path = re.sub(cached, r"\1", path or "")
@@ -71,23 +62,14 @@ def find_release(path: str | None) -> Release | None:
 
 
 class SpecialPieces(NamedTuple):
-  """The pieces around texts, by their role.
+  """The pieces around texts, by their role."""
 
-  Attributes:
-    cls: before the first text.
-    sep: after each text.
-    mask: in place of a masked piece.
-    pad: padding.
-    between: number of `sep` between two texts.
-    has_segments: whether the second text is another segment than the first.
-  """
-
-  cls: str = "[CLS]"
-  sep: str = "[SEP]"
+  cls: str = "[CLS]"  # Before the first text.
+  sep: str = "[SEP]"  # After each text.
   mask: str = "[MASK]"
   pad: str = "[PAD]"
-  between: int = 1
-  has_segments: bool = True
+  between: int = 1  # Number of `sep` between two texts.
+  has_segments: bool = True  # Whether the second text is another segment.
 
   def count(self, num_texts: int) -> int:
     """Number of special pieces around one or two texts."""
@@ -181,13 +163,10 @@ def has_word_pieces(path: str) -> bool:
   if not path.endswith(".json"):
     return not path.endswith(".model")
   try:
-    # Older files do not name the type.
-    return strict_json.loads(read_file(path))["model"].get("type") in (
-      None,
-      "WordPiece",
-    )
+    kind = strict_json.loads(read_file(path))["model"].get("type")
   except (ValueError, KeyError, TypeError, AttributeError):
     return True  # `load_vocab` says what is wrong.
+  return kind in (None, "WordPiece")  # Older files do not name it.
 
 
 def _load_json_vocab(path):
@@ -290,15 +269,12 @@ class FullTokenizer:
       and len(piece) <= _MAX_CACHED_LENGTH
     }
     self._piece_objects = {}
-    # These are public. A change of one makes the words that are cached wrong.
-    parts: tuple[Any, ...] = (
-      self.basic_tokenizer,
-      self.wordpiece_tokenizer,
-      self.vocab,
-    )
     self._caches_words = self.splits_words
-    for part in parts if self._caches_words else ():
-      part.cache = self._pieces_of_word
+    if self._caches_words:
+      # These are public. A change of one makes the cached words wrong.
+      self.basic_tokenizer.cache = self._pieces_of_word
+      self.wordpiece_tokenizer.cache = self._pieces_of_word
+      cast(_Vocabulary, self.vocab).cache = self._pieces_of_word
 
   def __setattr__(self, name, value):
     super().__setattr__(name, value)
@@ -361,9 +337,9 @@ class FullTokenizer:
     if not self.splits_words:
       return self.wordpiece_tokenizer.offsets(text)
     return [
-      (start + offset, end + offset)
-      for offset, word in _words_of(text)
-      for start, end in self._offsets_in_word(word)
+      (start + match.start(), end + match.start())
+      for match in re.finditer("[^ \n\t]+", text)  # As `tokenize` splits it.
+      for start, end in self._offsets_in_word(match[0])
     ]
 
   def _offsets_in_word(self, word):
@@ -421,12 +397,6 @@ class FullTokenizer:
   def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """The word pieces of ids."""
     return convert_by_vocab(self.inv_vocab, ids)
-
-
-def _words_of(text):
-  """Yields the words between blanks, as `tokenize` splits them, with offset."""
-  for match in re.finditer("[^ \n\t]+", text):
-    yield match.start(), match[0]
 
 
 def _sources(text, do_lower_case):
@@ -656,7 +626,6 @@ class SentencePieceTokenizer:
 
 
 def _is_whitespace(char):
-  """Whether `char` separates words."""
   return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
@@ -674,11 +643,7 @@ def _is_punctuation(char):
 
 def stands_alone(text: str) -> bool:
   """Whether a text has only Chinese characters and punctuation, if any."""
-  return bool(text) and all(_is_cjk(c) or _is_punctuation(c) for c in text)
-
-
-def _is_cjk(char):
-  return _CJK.match(char) is not None
+  return bool(text) and all(_CJK.match(c) or _is_punctuation(c) for c in text)
 
 
 class _Replacements(dict):
@@ -699,17 +664,13 @@ def _clean(char):
     return " "
   if char in "\x00\ufffd" or _is_control(char):
     return ""
-  return f" {char} " if _is_cjk(char) else char
-
-
-def _strip_mark(char):
-  return "" if unicodedata.category(char) == "Mn" else char
-
-
-def _separate_punctuation(char):
-  return f" {char} " if _is_punctuation(char) else char
+  return f" {char} " if _CJK.match(char) else char
 
 
 _CLEANED = _Replacements(_clean)
-_UNACCENTED = _Replacements(_strip_mark)
-_SEPARATED = _Replacements(_separate_punctuation)
+_UNACCENTED = _Replacements(
+  lambda char: "" if unicodedata.category(char) == "Mn" else char
+)
+_SEPARATED = _Replacements(
+  lambda char: f" {char} " if _is_punctuation(char) else char
+)

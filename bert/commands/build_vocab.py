@@ -130,13 +130,13 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
     raise UserError(
       f"--extend={flags.extend} has no word pieces; pass a vocab.txt"
     )
-  if repeated := model_flags.find_repeated(old, flags.extend):
+  if repeated := vocabulary.find_repeated(old, flags.extend):
     piece, first, last = repeated
     raise UserError(
       f"--extend={flags.extend} has {piece!r} in lines {first} and {last}; "
       f"replace line {first}, whose id is unused, by a new piece"
     )
-  model_flags.check_vocabulary_file(old, "extend", flags.extend)
+  vocabulary.check_special_pieces(old, f"--extend={flags.extend}")
   model_flags.warn_of_casing(flags, old.vocab, flags.extend)
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.

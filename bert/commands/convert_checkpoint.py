@@ -9,10 +9,9 @@
 
 import tempfile
 
-from bert.errors import UserError
 from bert.export import huggingface, saved_model_weights, smaller_model
 from bert.export.new_folder import check_is_new
-from bert.data import downloads, files
+from bert.data import downloads
 from bert.training import flag_table, startup
 from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
 
@@ -37,62 +36,40 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> None:
-  """Raises UserError if a flag is missing or the folder cannot be written."""
+  """Checks that flags are given, and that the folder can be written."""
   flags.require("to", "model_dir", "output_dir")
   check_output_folder(flags.output_dir)
   check_is_new(flags.output_dir)
 
 
-def kept_layers(flags: Flags) -> list[int] | None:
-  """The layers of --keep_layers; None without the flag."""
-  try:
-    return flags.keep_layers and list(map(int, flags.keep_layers))
-  except ValueError as error:
-    raise UserError(
-      f"--keep_layers={','.join(flags.keep_layers)} is not a list of numbers; "
-      f"pass one such as 0,2,4"
-    ) from error
-
-
 def convert(model_dir: str, output_dir: str, to: str) -> None:
   """Writes the model in a folder in the format `to`."""
   if saved_model_weights.is_saved_model(model_dir):
-    convert_saved_model(model_dir, output_dir, to)
+    if to == "tensorflow":
+      saved_model_weights.write_release(model_dir, output_dir)
+      return
+    with tempfile.TemporaryDirectory() as folder:
+      saved_model_weights.write_release(model_dir, folder)
+      huggingface.to_huggingface(folder, output_dir)
   elif to == "huggingface":
     huggingface.to_huggingface(model_dir, output_dir)
   else:
     huggingface.to_tensorflow(model_dir, output_dir)
 
 
-def convert_saved_model(model_dir: str, output_dir: str, to: str) -> None:
-  """Converts the encoder of a SavedModel."""
-  if to == "tensorflow":
-    saved_model_weights.write_release(model_dir, output_dir)
-    return
-  with tempfile.TemporaryDirectory() as folder:
-    saved_model_weights.write_release(model_dir, folder)
-    if not files.exists(f"{folder}/vocab.txt"):
-      raise UserError(
-        f"--model_dir={model_dir} has no assets/vocab.txt; pass "
-        f"--to=tensorflow, copy the model's vocab.txt to the result, and "
-        f"convert that"
-      )
-    huggingface.to_huggingface(folder, output_dir)
-
-
 def main(flags: Flags) -> dict[str, str]:
   check_flags(flags)
-  layers, corpus = kept_layers(flags), None
+  corpus = None
   if flags.keep_vocabulary:
     corpus = flags.find_files("keep_vocabulary")
   model_dir = downloads.local_path(flags.model_dir)
-  if layers is None and corpus is None:
+  if flags.keep_layers is None and corpus is None:
     convert(model_dir, flags.output_dir, flags.to)
   else:
     with tempfile.TemporaryDirectory() as folder:
       whole, smaller = f"{folder}/whole", f"{folder}/smaller"
       convert(model_dir, whole, "tensorflow")
-      smaller_model.write_smaller(whole, smaller, layers, corpus)
+      smaller_model.write_smaller(whole, smaller, flags.keep_layers, corpus)
       convert(smaller, flags.output_dir, flags.to)
   return {"output_dir": flags.output_dir}
 

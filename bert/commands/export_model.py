@@ -18,7 +18,6 @@ from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 from absl import logging
 
-import modeling
 from bert.errors import UserError, require_package
 from bert.export import huggingface, onnx_model
 from bert.export.new_folder import check_is_new, new_folder
@@ -40,6 +39,8 @@ _QUANTIZATIONS = {
   "onnx": ("none", "dynamic"),
   "tflite": ("none", "dynamic", "float16"),
 }
+
+_PARTS = ("task", "encoder", "preprocess")
 
 # Default of --max_seq_length without a trained task, if the model has the
 # positions.
@@ -63,7 +64,7 @@ FLAGS = table(
          choices=tuple(_QUANTIZATIONS)),
     Flag("part", "task",
          "What to export; see above. encoder and preprocess are SavedModels.",
-         choices=("task", "encoder", "preprocess")),
+         choices=_PARTS),
     Flag("quantize", "none",
          "Storage of the weights. none: float32; dynamic: int8, with "
          "activations quantized at run time; float16: for tflite only.",
@@ -85,17 +86,18 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> None:
-  """Raises UserError if a flag, or a package that it needs, is missing.
-
-  Flags that contradict each other are errors, too.
-  """
+  """Checks that the flags suit each other, and that packages are installed."""
   flags.require("model_dir", "output_dir")
   given = f"--format={flags.format}"
-  if flags.quantize not in _QUANTIZATIONS[flags.format]:
-    known = " or ".join(_QUANTIZATIONS[flags.format])
-    raise UserError(f"--quantize={flags.quantize}: {given} has {known}")
-  if flags.format != "saved_model" and flags.part != "task":
-    raise UserError(f"--part={flags.part} needs --format=saved_model; omit it")
+  is_graph = flags.format == "saved_model"
+  for name, known in (
+    ("quantize", _QUANTIZATIONS[flags.format]),
+    ("part", _PARTS if is_graph else _PARTS[:1]),
+  ):
+    if flags[name] not in known:
+      raise UserError(
+        f"--{name}={flags[name]}: {given} has {' or '.join(known)}; pass that"
+      )
   if flags.format == "onnx":
     require_package("onnx", given, "requirements-export.txt")
   check_is_new(flags.output_dir)
@@ -118,7 +120,9 @@ def export_model(
     module = saved_model.Preprocessor(tokenizer, length or default_length)
   else:
     options = {}
-    if not task_file.read(model_dir)[0]:
+    if task_file.read(model_dir)[0]:
+      flags.warn_if_given("the model has its own", "pooling", "normalize")
+    else:
       options = {"pooling": flags.pooling, "normalize": flags.normalize}
       options["max_seq_length"] = length or default_length
     loaded = loaded_model.load(model_dir, **options)
@@ -134,32 +138,7 @@ def export_model(
       files.write_file(path, model.config_json())
 
 
-def check_task_flags(
-  flags: Flags, model_dir: str, config: modeling.BertConfig
-) -> None:
-  """Raises UserError if a flag does not suit the model, or lacks a package."""
-  has_task = task_file.read(model_dir)[0] is not None
-  is_onnx = flags.format == "onnx"  # Rows of any length, without pooling.
-  makes_vectors = not has_task and flags.part == "task" and not is_onnx
-  kind = f"--part={flags.part} of a {'trained task' if has_task else 'model'}"
-  for name in ("max_seq_length", "pooling", "normalize"):
-    is_read = name == "max_seq_length" and (
-      flags.format == "tflite" or flags.part == "preprocess"
-    )
-    if name in flags.given and not is_read and not makes_vectors:
-      raise UserError(
-        f"--{name}={flags[name]} has no effect on "
-        f"{'--format=onnx' if is_onnx else kind}; omit it"
-      )
-  limit = config.max_position_embeddings
-  if (flags.max_seq_length or 0) > limit:
-    raise UserError(
-      f"--max_seq_length={flags.max_seq_length} is more than the {limit} "
-      f"positions of the model; lower it"
-    )
-
-
-def copy_assets(model_dir: str, folder: str, model: model_folder.Model) -> None:
+def copy_assets(model_dir: str, folder: str, task: Task) -> None:
   """Copies what a program needs beside a model without a tokenizer."""
   files.makedirs(folder)
   for name in files.listdir(model_dir):
@@ -167,25 +146,18 @@ def copy_assets(model_dir: str, folder: str, model: model_folder.Model) -> None:
       content = files.read_bytes(os.path.join(model_dir, name))
       files.write_file(os.path.join(folder, name), content)
   found = files.listdir(folder)
-  if "tokenizer.json" not in found and model.tokenizer.splits_words:
-    tokenizer = huggingface.make_tokenizer(
-      model.tokenizer.vocab, model.tokenizer.basic_tokenizer.do_lower_case
-    )
+  if "tokenizer.json" not in found and task.tokenizer.splits_words:
+    lower_cases = task.tokenizer.basic_tokenizer.do_lower_case
+    tokenizer = huggingface.make_tokenizer(task.tokenizer.vocab, lower_cases)
     files.write_file(f"{folder}/tokenizer.json", tokenizer.to_str())
   if task_file.read(model_dir)[0] and task_file.NAME not in found:
     # Folders of other programs record the task in files of theirs.
-    task, _ = loaded_model.find_task(model_dir)
     content = task_file.content(task.kind, task.settings)
     files.write_file(os.path.join(folder, task_file.NAME), content)
 
 
 def readme(name: str, task: Task) -> str:
-  """README.md of a folder for programs in other languages.
-
-  Args:
-    name: the file of the model.
-    task: its task.
-  """
+  """README.md beside the file of a model, for programs in other languages."""
   special = task.tokenizer.special
   outputs = ", ".join(f"`{output}`" for output in task.output_axes())
   length = task.settings.max_seq_length
@@ -208,7 +180,12 @@ def main(flags: Flags) -> dict[str, str]:
   check_flags(flags)
   model_dir = downloads.local_path(flags.model_dir)
   model = model_folder.find_model(model_dir)
-  check_task_flags(flags, model_dir, model.config)
+  limit = model.config.max_position_embeddings
+  if (flags.max_seq_length or 0) > limit:
+    raise UserError(
+      f"--max_seq_length={flags.max_seq_length} is more than the {limit} "
+      f"positions of the model; lower it"
+    )
   with new_folder(flags.output_dir.rstrip("/")) as folder:
     if flags.format == "onnx":
       path = os.path.join(folder, "model.onnx")
@@ -219,9 +196,9 @@ def main(flags: Flags) -> dict[str, str]:
       # In a SavedModel, this folder is for files that TensorFlow ignores.
       is_graph = flags.format == "saved_model"
       assets = f"{folder}/assets.extra" if is_graph else folder
-      copy_assets(model_dir, assets, model)
+      task, _ = loaded_model.find_task(model_dir)
+      copy_assets(model_dir, assets, task)
       if not is_graph:
-        task, _ = loaded_model.find_task(model_dir)
         name = "model.onnx" if flags.format == "onnx" else "model.tflite"
         files.write_file(f"{folder}/README.md", readme(name, task))
   logging.info("%s: %s, %s", flags.output_dir, flags.format, flags.part)

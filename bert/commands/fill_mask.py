@@ -9,31 +9,19 @@ Each line of the input is a text, or a pair of texts, `A ||| B`:
 - for a pair, the probability that B follows A is added.
 """
 
-import contextlib
 import functools
+import itertools
 import json
-from collections.abc import Iterable, Iterator
 
-from bert.errors import UserError
-from bert.data import files, text_files
+from bert.data import text_files
 from bert.tasks import feature_files, loaded_model, terminal
 from bert.tasks.loaded_model import LoadedModel
-from bert.tasks.masked_text import Filled, Text, joined
 from bert.training import flag_table, model_folder, startup
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, Flag, Flags, table
 
-# Lines that are read and answered together, and about how many characters. The
-# model reads a line once for each of its pieces, so long lines need far more
-# memory than short ones.
-_LINES_AT_A_TIME = 256
-_CHARACTERS_AT_A_TIME = 2**14
+# Lines that are answered together. The model reads a line once for each of its
+# pieces.
+_LINES_AT_A_TIME = 16
 
 
 # fmt: off
@@ -60,58 +48,18 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> None:
-  """Raises UserError if a flag is missing or a file cannot be written."""
+  """Checks that flags are given, and that files can be read and written."""
   flags.require("model_dir")
   flags.check_exclusive("input_file", "interactive")
   flags.check_exclusive("output_file", "interactive")
-  if flags.output_file in (None, text_files.STREAM):
-    check_standard_output()
   if flags.interactive:
     return
   flags.require("input_file")
   if flags.input_file != text_files.STREAM:
     flags.require_file("input_file")
-  if (flags.output_file or "").lower().endswith(".gz"):
-    raise UserError(
-      f"--output_file={flags.output_file} is written as plain text; remove .gz"
-    )
-  check_output_file(flags)
-
-
-def check_output_file(flags: Flags, *read: str) -> None:
-  """Raises UserError unless --output_file can be written.
-
-  Args:
-    read: files that it must not replace, beside the input.
-  """
-  if flags.output_file and flags.output_file != text_files.STREAM:
-    flags.check_output_files(
-      "output_file", [flags.output_file], [flags.input_file, *read]
-    )
-
-
-def to_json(filled: Filled) -> str:
-  """The answer to a text as one line of JSON."""
-  return json.dumps(filled.to_dict(), ensure_ascii=False)
-
-
-def groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
-  """Yields lists of texts that fit into memory together."""
-  group, size = [], 0
-  for text in texts:
-    group.append(text)
-    size += len(joined(text))
-    if len(group) == _LINES_AT_A_TIME or size >= _CHARACTERS_AT_A_TIME:
-      yield group
-      group, size = [], 0
-  if group:
-    yield group
-
-
-def _line_name(flags, lines_before, index):
-  path = flags.input_file
-  name = "standard input" if path == text_files.STREAM else path
-  return f"{name}:{lines_before + index}"
+  if flags.output_file not in (None, text_files.STREAM):
+    read = [flags.input_file, *model_folder.input_files(flags.model_dir)]
+    flags.check_output_files("output_file", [flags.output_file], read)
 
 
 def load_filler(flags: Flags) -> LoadedModel:
@@ -126,10 +74,11 @@ def load_filler(flags: Flags) -> LoadedModel:
   )
 
 
-def _read(model, text, where):
-  """The example of a text or pair."""
+def _example(model, path, text, number):
+  """The example of a text or pair in a line of a file."""
   parts = (text,) if isinstance(text, str) else text
-  return model.task.example(*parts, where=where)
+  name = "standard input" if path == text_files.STREAM else path
+  return model.task.example(*parts, where=f"{name}:{number}")
 
 
 def main(flags: Flags) -> dict[str, int]:
@@ -138,27 +87,21 @@ def main(flags: Flags) -> dict[str, int]:
   if flags.interactive:
     terminal.converse(model)
     return {}
-  check_output_file(flags, *model_folder.input_files(flags.model_dir))
-  with contextlib.ExitStack() as stack:
-    # Whoever sends texts through a pipe may wait for each answer.
-    form, write = model.task.describe, functools.partial(print, flush=True)
-    if flags.output_file == text_files.STREAM:
-      form = to_json
-    elif flags.output_file:
-      writer = stack.enter_context(files.open_atomic(flags.output_file, "w"))
-      form, write = to_json, lambda line: writer.write(line + "\n")
-    number = 0
-    for block in feature_files.read_texts(
-      flags.input_file,
-      lambda text, i: _read(model, text, _line_name(flags, 0, i)),
-    ):
-      for texts in groups(block):
-        examples = [
-          _read(model, text, _line_name(flags, number, i))
-          for i, text in enumerate(texts, 1)
-        ]
+
+  def describe(filled):
+    if not flags.output_file:
+      return model.task.describe(filled)
+    return json.dumps(filled.to_dict(), ensure_ascii=False)
+
+  example = functools.partial(_example, model, flags.input_file)
+  number = 0
+  with text_files.line_writer(flags.output_file) as write:
+    for block in feature_files.read_texts(flags.input_file, example):
+      lines = iter(block)
+      while texts := list(itertools.islice(lines, _LINES_AT_A_TIME)):
+        examples = list(map(example, texts, itertools.count(number + 1)))
         for filled in model.answer_examples(examples):
-          write(form(filled))
+          write(describe(filled))
         number += len(texts)
   return {"lines": number}
 

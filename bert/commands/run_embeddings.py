@@ -13,13 +13,18 @@ search_texts.py, serve.py and bert.load.
 import dataclasses
 
 from bert.errors import UserError
-from bert.tasks import embedding_losses, embeddings, retrieval, text_pairs
+from bert.tasks import (
+  embedding_losses,
+  embeddings,
+  retrieval,
+  script,
+  text_pairs,
+)
 from bert.tasks.features import VectorSettings, VectorTask
 from bert.training import flag_table, model_flags, startup, task_file
-from bert.training.experiment import Experiment, ModelFiles
+from bert.training.experiment import Experiment
 from bert.training.flags import PATH, POSITIVE, Flag, Flags, table
 from bert.training.settings import (
-  Settings,
   check_fine_tuning,
   find_weights,
   wanted_splits,
@@ -172,17 +177,15 @@ def make_experiment(flags: Flags) -> Experiment:
   task = embeddings.EmbeddingTask(
     settings, tokenizer, pairs, searched, training, paths
   )
-  model = ModelFiles(config, model_flags.release_files(flags, config))
-  run_settings = Settings(
+  return script.experiment(
     flags,
-    splits,
-    init_checkpoint=init_checkpoint,
-    max_seq_length=settings.max_seq_length,
+    task,
+    config,
+    init_checkpoint,
     loss=training.loss,
     pooling=settings.pooling,
     normalize=settings.normalize,
   )
-  return Experiment(task, model, run_settings)
 
 
 def main(flags: Flags) -> dict[str, float]:

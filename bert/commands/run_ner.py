@@ -9,19 +9,18 @@
 
 import dataclasses
 import os
+from typing import BinaryIO
 
 from bert.errors import UserError
 from bert.data import files, text_files
-from bert.tasks import entities, loaded_model, tagged_text, terminal
+from bert.tasks import entities, script, tagged_text
+from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.tagging import TaggerSettings, TaggingTask
 from bert.training import flag_table, model_flags, startup, task_file
-from bert.training.experiment import Experiment, ModelFiles
+from bert.training.experiment import Experiment
 from bert.training.flags import PATH, Flag, Flags, table
 from bert.training.settings import (
-  Settings,
   check_fine_tuning,
-  check_questions,
-  engine_options,
   find_weights,
   wanted_splits,
 )
@@ -84,26 +83,23 @@ def find_file(flags: Flags, split: str) -> str:
   if path:
     flags.require_file(f"{split}_file")
     return path
-  if not flags.data_dir:
-    raise UserError(f"--{split}_file is required; pass it, or --data_dir")
-  for name in _NAMES[split]:
-    for end in ("", ".gz"):
-      path = os.path.join(flags.data_dir, name + end)
-      if files.isfile(path):
-        return path
-  files.check_is_folder(flags.data_dir, f"--data_dir={flags.data_dir}")
-  names = " or ".join(_NAMES[split])
+  if flags.data_dir:
+    files.check_is_folder(flags.data_dir, f"--data_dir={flags.data_dir}")
+    for name in _NAMES[split]:
+      for end in ("", ".gz"):
+        path = os.path.join(flags.data_dir, name + end)
+        if files.isfile(path):
+          return path
   raise UserError(
-    f"--data_dir={flags.data_dir} has no {names}; pass --{split}_file"
+    f"--{split}_file is required; pass it, or a --data_dir with "
+    f"{' or '.join(_NAMES[split])}"
   )
 
 
 def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
   """The task, whose files are read; a trained model sets labels and reading.
 
-  Args:
-    tokenizer: a FullTokenizer.
-    folder: the folder of the trained model; None to train.
+  The folder is that of the trained model; None to train.
   """
   sentences = {
     split: tagged_text.read_sentences(find_file(flags, split), split != "test")
@@ -139,43 +135,26 @@ def make_experiment(flags: Flags) -> Experiment:
   config = model_flags.load_config(
     flags, tokenizer, task.settings.max_seq_length
   )
-  settings = Settings(
+  return script.experiment(
     flags,
-    wanted_splits(flags),
-    init_checkpoint=init_checkpoint,
-    max_seq_length=task.settings.max_seq_length,
+    task,
+    config,
+    init_checkpoint,
     label_all_tokens=task.settings.label_all_tokens,
     max_context=task.settings.max_context,
   )
-  model = ModelFiles(config, model_flags.release_files(flags, config))
-  return Experiment(task, model, settings)
 
 
-def answer(flags: Flags) -> None:
-  """Finds entities in --predict_file, or in what the user types."""
-  check_questions(flags, "predict_file", "interactive")
-  path = flags.predict_file or ""
-  if path.lower().removesuffix(".gz").endswith((".json", ".jsonl", ".parquet")):
-    raise UserError(
-      f"--predict_file={path} would be read as lines of text; pass a table "
-      f"as --test_file, with --do_predict"
-    )
-  model = loaded_model.load_trained(
-    flags.output_dir, TaggingTask.kind, **engine_options(flags)
-  )
-  flags.warn_of_trained("model", "task")
-  if flags.interactive:
-    terminal.converse(model)
-    return
-  with text_files.open_input(flags.predict_file) as (reader, name):
-    for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
-      for found in model.answers(text for _, text in lines):
-        print(entities.to_json(found.text, found.entities), flush=True)
+def answer_lines(model: LoadedModel, reader: BinaryIO, name: str) -> None:
+  """Prints the entities in lines of text as they arrive."""
+  for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+    for found in model.answers(text for _, text in lines):
+      print(entities.to_json(found.text, found.entities), flush=True)
 
 
 def main(flags: Flags) -> dict[str, float]:
   if flags.predict_file or flags.interactive:
-    answer(flags)
+    script.ask(flags, TaggingTask.kind, answer_lines)
     return {}
   check_fine_tuning(flags, ["predict_file", "interactive"])
   return make_experiment(flags).run()

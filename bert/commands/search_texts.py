@@ -9,7 +9,6 @@ that are there. The second one searches them. docs/embeddings.md describes the
 files, reranking, and how to mine negatives for training.
 """
 
-import contextlib
 import functools
 import json
 import time
@@ -22,15 +21,7 @@ from bert.data import files, hnsw, progress, text_files, vector_index
 from bert.tasks import loaded_model, search, terminal, text_index, text_pairs
 from bert.tasks.search import Hit, Searcher
 from bert.training import flag_table, runtimes, startup
-from bert.training.flags import (
-  COUNT,
-  PATH,
-  SHARE,
-  Flag,
-  Flags,
-  check_standard_output,
-  table,
-)
+from bert.training.flags import COUNT, PATH, SHARE, Flag, Flags, table
 
 # What a command does with the index; one of these flags is required.
 _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
@@ -43,8 +34,8 @@ FLAGS = table(
   flag_table.model_dir(
     "run_embeddings.py", " Default: the model of the index."
   ),
+  flag_table.SEARCH,
   (
-    flag_table.RUNTIME,
     Flag("index", None, "Folder of the vectors, which --input_file writes.",
          kind=PATH),
     Flag("input_file", None,
@@ -63,9 +54,6 @@ FLAGS = table(
          "File with a query on each line; - is standard input.", kind=PATH),
     Flag("interactive", False, "Ask for queries."),
     Flag("top_k", 10, "Number of texts to find for each query.", check=COUNT),
-    flag_table.ANN,
-    flag_table.RERANKER,
-    flag_table.RELEVANT_LABEL,
     Flag("candidates", 50,
          "Number of texts that --reranker reorders, or that --mine_negatives "
          "chooses from.", check=COUNT),
@@ -90,7 +78,6 @@ FLAGS = table(
     Flag("dtype", None,
          "Type of the vectors of a new index. Default: float16, which takes "
          "half of the space.", choices=tuple(vector_index.DTYPES)),
-    flag_table.RUN_PRECISION,
   ),
 )
 # fmt: on
@@ -101,8 +88,7 @@ def check_flags(flags: Flags) -> None:
   flags.require("index")
   flags.check_exclusive(*_ACTIONS, "input_file")
   flags.check_exclusive(*_ACTIONS, "remove_ids")
-  if flags.query is not None and not flags.query.strip():
-    raise UserError("--query is empty; pass a text")
+  flags.check_exclusive("mine_negatives", "reranker")
   if not any(flags[n] for n in (*_ACTIONS, "input_file", "remove_ids")):
     raise UserError(
       "nothing to do; pass --query, --query_file or --interactive, or "
@@ -113,20 +99,10 @@ def check_flags(flags: Flags) -> None:
       flags.require_file(name)
   if flags.mine_negatives:
     flags.require("output_file")
-    if flags.reranker:
-      raise UserError("--reranker has no effect on --mine_negatives; omit it")
   runtimes.check_runtime(flags.runtime, flags.precision)
-  if flags.output_file in (None, text_files.STREAM):
-    check_standard_output()
-  else:
+  if flags.output_file not in (None, text_files.STREAM):
     read = [flags.input_file, flags.query_file, flags.mine_negatives]
     flags.check_output_files("output_file", [flags.output_file], read)
-
-
-def _options(flags):
-  """Options of `loaded_model.load`."""
-  names = ("batch_size", "precision", "runtime")
-  return {name: flags[name] for name in names}
 
 
 def write_index(flags: Flags) -> dict[str, int]:
@@ -141,7 +117,12 @@ def write_index(flags: Flags) -> dict[str, int]:
     if not files.exists(f"{flags.index}/{vector_index.NAME}"):
       flags.require("model_dir")
     model_dir = vector_index.VectorIndex(flags.index).header.model
-  model = loaded_model.load(model_dir, **_options(flags))
+  model = loaded_model.load(
+    model_dir,
+    batch_size=flags.batch_size,
+    precision=flags.precision,
+    runtime=flags.runtime,
+  )
   start = time.monotonic()
   with progress.bar(total=len(rows), unit="text") as bar:
     encoded, total = text_index.change(
@@ -186,33 +167,6 @@ def to_json(query: str, hits: list[Hit]) -> str:
   return json.dumps(found, ensure_ascii=False)
 
 
-def converse(flags: Flags, searcher: Searcher) -> None:
-  """Asks for queries until there are no more."""
-  while True:
-    try:
-      query = terminal.ask("> ")
-    except EOFError:
-      print()  # The shell's prompt starts on a new line.
-      return
-    if query.strip():
-      try:
-        search.check_query(searcher.model, query, "the query")
-        print(describe(flags, query, *searcher([query], flags.top_k)))
-      except UserError as error:
-        print(f"error: {error}")
-
-
-@contextlib.contextmanager
-def open_output(flags: Flags):
-  """Yields a function that writes a line to --output_file."""
-  if flags.output_file in (None, text_files.STREAM):
-    # Whoever sends queries through a pipe may wait for each answer.
-    yield functools.partial(print, flush=True)
-    return
-  with files.open_atomic(flags.output_file, "w") as writer:
-    yield lambda line: writer.write(line + "\n")
-
-
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   """Writes pairs with negatives to --output_file; returns their numbers."""
   columns = text_pairs.Columns(
@@ -228,7 +182,7 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   )
   count = 0
   with (
-    open_output(flags) as write,
+    text_files.line_writer(flags.output_file) as write,
     progress.bar(mined, total=len(pairs)) as bar,
   ):
     for first, second, negatives in bar:
@@ -251,22 +205,25 @@ def main(flags: Flags) -> dict[str, int]:
   searcher = search.load_searcher(
     flags.index,
     flags.model_dir,
-    flags.ann,
-    flags.reranker,
-    flags.relevant_label,
-    flags.candidates,
-    **_options(flags),
+    candidates=flags.candidates,
+    batch_size=flags.batch_size,
+    **{row.name: flags[row.name] for row in flag_table.SEARCH},
   )
   if flags.mine_negatives:
     return mine(flags, searcher)
   if flags.interactive:
-    converse(flags, searcher)
+
+    def respond(query):
+      search.check_query(searcher.model, query, "the query")
+      return describe(flags, query, *searcher([query], flags.top_k))
+
+    terminal.ask_until_end(["> "], respond)
     return {}
   form = functools.partial(describe, flags)
   if flags.output_file:
     form = to_json
   count = 0
-  with open_output(flags) as write:
+  with text_files.line_writer(flags.output_file) as write:
     for group in queries(flags, searcher):
       for query, hits in zip(group, searcher(group, flags.top_k), strict=True):
         write(form(query, hits))

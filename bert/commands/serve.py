@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert.errors import UserError, import_optional, plural
+from bert.errors import import_optional, plural
 from bert.training import flag_table, runtimes, startup
 from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
 
@@ -32,14 +32,11 @@ _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 # fmt: off
 FLAGS = table(
   flag_table.model_dir(),
+  flag_table.SEARCH,
   (
-    flag_table.RUNTIME,
     Flag("index", None,
          "Folder of an index to search, which search_texts.py wrote. "
          "--model_dir defaults to its model.", kind=PATH),
-    flag_table.ANN,
-    flag_table.RERANKER,
-    flag_table.RELEVANT_LABEL,
     Flag("model_name", None,
          "Name of the model in /v1/models/NAME. Default: that of its folder."),
     Flag("host", "127.0.0.1",
@@ -52,7 +49,6 @@ FLAGS = table(
          "other, the default allows all."),
     Flag("port", 8501, "Port to listen on; 0 takes a free one.",
          check=at_least(0, 65535)),
-    flag_table.RUN_PRECISION,
     Flag("max_batch", 32, "Maximum number of texts in a batch.", check=COUNT),
     Flag("max_queue", 256,
          "Maximum number of waiting texts; more get status 429.", check=COUNT),
@@ -78,26 +74,11 @@ def check_flags(flags: Flags) -> str:
   if not flags.index:
     flags.require("model_dir")
     flags.warn_if_given("add --index", "ann", "reranker")
-  if not flags.host:  # It would accept all.
-    raise UserError("--host= is empty; omit it, or pass an address")
-  for host in flags.allowed_hosts:
-    if not re.fullmatch(r"[\w.-]+|\[?[\da-fA-F:]+\]?", host):
-      raise UserError(
-        f"--allowed_hosts={host} is not a host name such as bert.example.org; "
-        "pass names without scheme, port and path"
-      )
-  if flags.max_texts > flags.max_queue:
-    raise UserError(
-      f"--max_texts={flags.max_texts} is more than --max_queue="
-      f"{flags.max_queue}; lower it"
-    )
+  flags.require("host")  # An empty one would open the server to the network.
   runtimes.check_runtime(flags.runtime, flags.precision)
   folder = os.path.basename(os.path.abspath(flags.model_dir or flags.index))
-  name = flags.model_name or re.sub(r"[^\w.-]", "_", folder) or "model"
-  if re.search(r"[^\w.-]", name):
-    raise UserError(
-      f"--model_name={name} has other characters than letters, digits and _.-"
-    )
+  # It is a part of URLs.
+  name = re.sub(r"[^\w.-]", "_", flags.model_name or folder) or "model"
   for package in _PACKAGES:
     import_optional(package, "serve.py", "requirements-serve.txt")
   return name
@@ -107,22 +88,19 @@ def load(flags: Flags) -> tuple[LoadedModel, Searcher | None]:
   """The model, and what searches an index by its vectors."""
   from bert.tasks import loaded_model, search
 
-  options = {
-    "batch_size": flags.max_batch,
-    "precision": flags.precision,
-    "runtime": flags.runtime,
-  }
-  if not flags.index:
-    return loaded_model.load(flags.model_dir, **options), None
-  searcher = search.load_searcher(
-    flags.index,
+  if flags.index:
+    options = {row.name: flags[row.name] for row in flag_table.SEARCH}
+    searcher = search.load_searcher(
+      flags.index, flags.model_dir, batch_size=flags.max_batch, **options
+    )
+    return searcher.model, searcher
+  model = loaded_model.load(
     flags.model_dir,
-    flags.ann,
-    flags.reranker,
-    flags.relevant_label,
-    **options,
+    batch_size=flags.max_batch,
+    precision=flags.precision,
+    runtime=flags.runtime,
   )
-  return searcher.model, searcher
+  return model, None
 
 
 def main(flags: Flags) -> None:

@@ -35,14 +35,11 @@ from bert.training import (
 from bert.training.flags import PATH, Flag, Flags, table
 from bert.training.task import Settings, Task
 
-# Each command with its own flags, of which the first is required.
+# Each command with the flag that it needs, and the extension of its output.
 COMMANDS = {
-  "attention": ("text", "text_b"),
-  "embeddings": ("input_file", "labels", "method"),
+  "attention": ("text", ".html"),
+  "embeddings": ("input_file", ".png"),
 }
-
-# The extensions of each command's output.
-_EXTENSIONS = {"attention": (".html", ".htm"), "embeddings": (".png",)}
 
 
 # fmt: off
@@ -80,27 +77,17 @@ def name_command(arguments: list[str]) -> list[str]:
 
 def check_flags(flags: Flags) -> None:
   """Checks the command, its flags and its files."""
-  if not flags.command:
-    raise UserError(
-      f"no command; run python visualize.py {' or '.join(COMMANDS)} --..."
-    )
-  for command, names in COMMANDS.items():
-    for name in names:
-      if command != flags.command and name in flags.given:
-        raise UserError(
-          f"--{name} is a flag of {command}, not of {flags.command}; omit it"
-        )
-  required = COMMANDS[flags.command][0]
+  flags.require("command")
+  required, extension = COMMANDS[flags.command]
   flags.require(required, "output_file", "init_checkpoint")
   if flags.input_file:
     flags.require_file("input_file")
   inputs = [flags.input_file, *model_flags.model_files(flags)]
   flags.check_output_files("output_file", [flags.output_file], inputs)
-  known = _EXTENSIONS[flags.command]
-  if os.path.splitext(flags.output_file)[1].lower() not in ("", *known):
+  if not flags.output_file.lower().endswith(extension):
     raise UserError(
-      f"--output_file={flags.output_file}: {flags.command} writes "
-      f"{known[0][1:].upper()}; pass a path that ends with {known[0]}"
+      f"--output_file={flags.output_file}: {flags.command} needs a path that "
+      f"ends with {extension}"
     )
 
 
@@ -115,10 +102,7 @@ def read_texts(
   texts: Sequence[str], tokenizer: tokenization.FullTokenizer, limit: int
 ) -> tuple[list[str], list[int]]:
   """The tokens of a text or pair, and the segment of each."""
-  parts = list(map(tokenizer.tokenize, texts))
-  for name, text, pieces in zip(("text", "text_b"), texts, parts, strict=False):
-    if not pieces:
-      raise UserError(f"--{name}={text!r} contains no words; pass some")
+  parts = map(tokenizer.tokenize, texts)
   tokens, segment_ids = sequences.join_texts(tokenizer.special, *parts)
   if len(tokens) > limit:
     raise UserError(
@@ -133,9 +117,6 @@ class _AttentionTask(Task):
   """The attention of every head [B, L, N, S, S], without a head of its own."""
 
   needs_pooler = False
-
-  def feature_spec(self, is_training: bool) -> records.Spec:
-    return records.sequence_spec(self.settings.max_seq_length)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     return {}

@@ -2,12 +2,13 @@
 
 import codecs
 import contextlib
+import functools
 import gzip
 import math
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from bert.errors import UserError
@@ -37,6 +38,23 @@ _MARKS = {
   codecs.BOM_UTF16_LE: "utf-16",
   codecs.BOM_UTF16_BE: "utf-16",
 }
+
+
+@contextlib.contextmanager
+def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
+  """Yields a function that writes a line, at once if to standard output.
+
+  Whoever sends questions through a pipe may wait for each answer.
+
+  Args:
+    path: the file, which is there when it is complete; "-" or None for standard
+      output.
+  """
+  if path in (None, STREAM):
+    yield functools.partial(print, flush=True)
+    return
+  with files.open_atomic(path, "w") as writer:
+    yield lambda line: writer.write(line + "\n")
 
 
 def read_lines(path: str) -> Iterator[str]:
@@ -124,14 +142,13 @@ def _not_utf8(where, error, offset=0):
 def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
   """Opens a text file, a gzip file of text, a pipe, or standard input ("-").
 
-  Yields:
-    A reader, and its name for messages.
+  Yields a reader, and its name for messages.
   """
-  if path != STREAM:
-    with _open_uncompressed(path) as reader:
-      yield reader, path
-  else:
+  if path == STREAM:
     yield sys.stdin.buffer, "standard input"
+    return
+  with _open_uncompressed(path) as reader:
+    yield reader, path
 
 
 def lines_as_they_come(
@@ -139,13 +156,8 @@ def lines_as_they_come(
 ) -> Iterator[list[tuple[str, str]]]:
   """Yields lists of the lines that have arrived, waiting for at least one.
 
-  Args:
-    reader: a binary file or pipe of UTF-8 text. Lines end with \\n or \\r\\n.
-    name: its name in messages.
-    max_lines: maximum length of a list.
-
-  Yields:
-    For each line, where it is, NAME:NUMBER, and its text.
+  Each of at most `max_lines` lines is a pair: where it is, NAME:NUMBER, and its
+  text, without \\n or \\r\\n.
   """
   number = position = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
@@ -191,14 +203,11 @@ def decode_text(path: str, content: bytes) -> str:
 
   It is in UTF-8, or in UTF-16 or UTF-32 if it begins with their mark.
   """
-  for mark, encoding in _MARKS.items():
-    if content.startswith(mark):
-      return _decode(path, content, encoding)
-  return _decode(path, content)
+  found = (name for mark, name in _MARKS.items() if content.startswith(mark))
+  return _decode(path, content, next(found, "utf-8"))
 
 
 def _decode(path, content, encoding="utf-8"):
-  """The content of a file as text, without a byte order mark."""
   try:
     return content.decode(encoding).removeprefix("\ufeff")
   except UnicodeDecodeError as error:

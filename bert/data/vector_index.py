@@ -66,7 +66,6 @@ class Block:
 
   Args:
     path: the files without their extensions.
-    header: the Header of the index.
     count: number of rows, and so of `vectors` [count, width].
     size: bytes of the file of rows.
   """
@@ -271,7 +270,6 @@ def update(
   Blocks that keep all of their rows stay as they are, but for the last one.
 
   Args:
-    folder, header: where to write, and the Header of the vectors.
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError
+from bert.data import files
 
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50
@@ -97,8 +98,7 @@ def learn_wordpiece(
 
   Args:
     words: counts of words.
-    vocab_size: maximum number of pieces.
-    num_unused: number of pieces [unused0], ... among them.
+    vocab_size: maximum number of pieces, the special and unused ones included.
     min_frequency: minimum number of occurrences of a merged piece, and of a
       character. Words with a rarer character are ignored, because the tokenizer
       could not split them.
@@ -163,11 +163,8 @@ def learn_sentencepiece(
 ) -> bytes:
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
-  Args:
-    words, vocab_size, num_unused: see `learn_wordpiece`.
-    model_type: "unigram" or "bpe".
-    min_frequency: minimum number of occurrences of a character. Rarer ones
-      become [UNK].
+  Rarer characters than `min_frequency` become [UNK]. The other arguments are
+  those of `learn_wordpiece`, and `model_type`, "unigram" or "bpe".
 
   Returns:
     The content of the model file.
@@ -255,7 +252,6 @@ def choose_pieces(
 
   Args:
     words: counts of words.
-    tokenize: from a word to its pieces.
     num_new: maximum number of new pieces. There are fewer if no other word of
       several pieces occurs twice.
   """
@@ -329,3 +325,27 @@ def extend_vocabulary(pieces: Sequence[str], new: Sequence[str]) -> list[str]:
     for piece in pieces
   ]
   return [*replaced, *waiting]
+
+
+def check_special_pieces(
+  tokenizer: tokenization.FullTokenizer, path: str = "the vocabulary"
+) -> None:
+  """Raises UserError unless a vocabulary has the pieces of every row."""
+  for special in (*tokenizer.special[:2], tokenizer.unk_token):
+    if special not in tokenizer.vocab:
+      raise UserError(
+        f"{path} has no piece {special}; pass the file that came with the model"
+      )
+
+
+def find_repeated(
+  tokenizer: tokenization.FullTokenizer, path: str
+) -> tuple[str, int, int] | None:
+  """A piece that a vocabulary repeats, its first line and its last, or None."""
+  # A piece gets the id of its last line, so the ids of repeated lines are free.
+  unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
+  if not unused:
+    return None
+  first = min(unused)
+  piece = files.read_bytes(path).split(b"\n")[first].decode().strip()
+  return piece, first + 1, tokenizer.vocab[piece] + 1

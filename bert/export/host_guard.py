@@ -40,10 +40,6 @@ class HostGuard:
 
   A request that announces its length in two ways is refused, too: a proxy may
   find its end elsewhere, and take the rest for another client's request.
-
-  Args:
-    app: the application behind it.
-    hosts: from `allowed_hosts`.
   """
 
   def __init__(self, app: ASGIApp, hosts: Collection[str] = ()):

@@ -20,7 +20,7 @@ from bert import layers
 import modeling
 import tokenization
 from bert import strict_json
-from bert.errors import UserError, listing, plural
+from bert.errors import listing, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
 from bert.tasks import loaded_model, pretraining, squad_model
@@ -65,7 +65,8 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   weights = _read_weights(prefix, model.config, task)
   step = weights.pop(names.STEP, None)
   config = huggingface_config.their_fields(model.config)
-  config.setdefault("pad_token_id", _pad_id(model.tokenizer))
+  pad_id = model.tokenizer.vocab.get(model.tokenizer.special.pad, 0)
+  config.setdefault("pad_token_id", pad_id)
   family = config["model_type"]
   head, fields = _describe_head(family, task, weights)
   architecture = FAMILIES[family].name + head
@@ -100,12 +101,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
 
 
 def to_tensorflow(model_dir: str, output_dir: str) -> None:
-  """Writes a model as an unzipped release has it.
-
-  Args:
-    model_dir: the folder of a model, or its checkpoint or safetensors file.
-    output_dir: the folder to write.
-  """
+  """Writes a model, as for `to_huggingface`, as an unzipped release has it."""
   prefix, model = _find_model(model_dir)
   folder = os.path.dirname(prefix)
   task = _find_task(folder, model)
@@ -151,38 +147,18 @@ def _read_weights(prefix, config, task):
   others = sorted(weights - known)
   if others:
     logging.warning("%s: not converted: %s", prefix, listing(others))
-  if "bert/embeddings/word_embeddings" not in known:
-    raise UserError(
-      f"{prefix} has no word embeddings of BERT; pass the checkpoint of a BERT"
-    )
   reads_pooler = "cls/seq_relationship/output_weights" in head
-  _check_is_complete(
-    checkpoint, config, head, task.needs_pooler if task else reads_pooler
+  if task:
+    reads_pooler = task.needs_pooler
+  needs_pooler = reads_pooler or not known.isdisjoint(checkpoints.POOLER)
+  checkpoints.compare(
+    checkpoint,
+    modeling.variable_shapes(config) | head,
+    () if needs_pooler else checkpoints.POOLER,
   )
   if names.STEP in checkpoint:
     known.add(names.STEP)
   return {name: checkpoint[name] for name in sorted(known)}
-
-
-def _check_is_complete(checkpoint, config, head, reads_pooler):
-  """Raises UserError if a variable is missing or has another shape."""
-  shapes = checkpoint.shapes
-  for name, wanted in head.items():
-    found = shapes.get(name, wanted)
-    if name.endswith("output_weights") and found != wanted:
-      raise UserError(
-        f"{checkpoint.prefix}: {name} has shape {found}, and the task and the "
-        f"labels of the model need {wanted}; correct the configuration beside "
-        f"it, or pass another model"
-      )
-  is_optional = not reads_pooler and shapes.keys().isdisjoint(
-    checkpoints.POOLER
-  )
-  checkpoints.compare(
-    checkpoint,
-    modeling.variable_shapes(config) | head,
-    checkpoints.POOLER if is_optional else (),
-  )
 
 
 def _head_shapes(checkpoint, config):
@@ -224,10 +200,6 @@ def _describe_head(family, task, weights):
   is_paired = "cls/seq_relationship/output_weights" in weights
   is_paired &= family in _PAIRED
   return "ForPreTraining" if is_paired else "ForMaskedLM", {}
-
-
-def _pad_id(tokenizer):
-  return tokenizer.vocab.get(tokenizer.special.pad, 0)
 
 
 def _json(fields, **options):

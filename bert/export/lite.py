@@ -13,12 +13,10 @@ def write_lite(
 
   Its inputs are `input_ids`, `input_mask` and `segment_ids`, int32 [1, S], or
   [1, 1, S] for one of several choices. Its outputs are those of
-  `graph.numbers`. Both have these names in the signature
-  `serving_default`.
+  `graph.compute`. Both have these names in the signature `serving_default`.
 
   Args:
-    graph: the model.
-    path: the file.
+    graph, path: the model, and the file.
     seq_length: S.
     quantize: "none" stores weights as float32, "float16" in half the size.
       "dynamic" stores the weights of products as int8, in a quarter of it, and
@@ -27,7 +25,7 @@ def write_lite(
 
   @tf.function(autograph=False)
   def serve(**features):
-    return graph.numbers(features)
+    return graph.compute(features)
 
   specs = {
     name: tf.TensorSpec([1] * graph.row_axes + [seq_length], tf.int32, name)

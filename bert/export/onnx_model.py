@@ -35,11 +35,8 @@ from bert.training.onnx_graph import (
 def write_onnx(model_dir: str, path: str, quantize: str) -> None:
   """Writes the model in a folder as an ONNX file.
 
-  Args:
-    model_dir: a release, or the `output_dir` of a finished training.
-    path: the file to write.
-    quantize: "none"; or "dynamic" for weights in int8, and products of int8
-      with activations that are quantized when they are known.
+  With `quantize="dynamic"`, weights are in int8, and products of int8 with
+  activations that are quantized when they are known; with "none", in float32.
   """
   flag = f"--quantize={quantize}"
   if quantize == "dynamic":
@@ -65,7 +62,16 @@ def task_graph(model_dir: str) -> OnnxGraph:
     wanted | task.head_shapes(model.config),
     task.optional_variables(),
   )
-  _check_vectors(task.settings)
+  # What ONNX files do not compute of vectors.
+  for name, known in (
+    ("layer_combination", "last"),
+    ("exclude_special", False),
+  ):
+    if (found := getattr(task.settings, name, known)) != known:
+      raise UserError(
+        f"the model has {name}={found}, which ONNX files cannot have; export a "
+        f"SavedModel"
+      )
   graph = OnnxGraph(weights)
   axes = [
     "batch",
@@ -86,20 +92,6 @@ def task_graph(model_dir: str) -> OnnxGraph:
     kind = "INT64" if outputs[name] in ops.integers else "FLOAT"
     graph.output(name, outputs[name], ["batch", *map(_axis_name, axes)], kind)
   return graph
-
-
-def _check_vectors(settings):
-  """Raises UserError if vectors depend on what ONNX files do not compute."""
-  for name, value in (
-    ("layer_combination", "last"),
-    ("exclude_special", False),
-  ):
-    found = getattr(settings, name, value)
-    if found != value:
-      raise UserError(
-        f"the model has {name}={found}, which ONNX files cannot have; export a "
-        f"SavedModel"
-      )
 
 
 def _axis_name(axis):

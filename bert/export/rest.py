@@ -7,7 +7,7 @@ function from the model's answers to the JSON of the response.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bert.errors import UserError, listing
@@ -46,14 +46,13 @@ class Call(NamedTuple):
 
 def read_predict(model: LoadedModel, body: dict) -> Call:
   """A request to `:predict`, by rows ("instances") or columns ("inputs")."""
-  _check_keys(body, "instances", "inputs")
-  if ("instances" in body) == ("inputs" in body):
-    raise UserError('pass either "instances" or "inputs"')
-  if "instances" in body:
+  if isinstance(body, dict) and "instances" in body:
+    check_keys(body, ["instances"], "signature_name")
     return Call(
       _read_rows(model, body["instances"], "instances"),
       lambda answers: {"predictions": _rows(model, answers)},
     )
+  check_keys(body, ["inputs"], "signature_name")
   return Call(
     _read_columns(model, body["inputs"]),
     lambda answers: {"outputs": _columns(model, answers)},
@@ -62,8 +61,6 @@ def read_predict(model: LoadedModel, body: dict) -> Call:
 
 def read_classify(model: LoadedModel, body: dict) -> Call:
   """A request to `:classify`; each result is a list of [label, score]."""
-  if "labels" not in model.outputs:
-    raise UserError("the model is not a classifier; use :predict")
 
   def respond(answers):
     pairs = (zip(a["labels"], a["probabilities"], strict=True) for a in answers)
@@ -74,8 +71,6 @@ def read_classify(model: LoadedModel, body: dict) -> Call:
 
 def read_regress(model: LoadedModel, body: dict) -> Call:
   """A request to `:regress`; each result is a number."""
-  if "value" not in model.outputs:
-    raise UserError("the model is not a regression; use :predict")
   return Call(
     _read_examples(model, body),
     lambda answers: {"result": [answer["value"] for answer in answers]},
@@ -94,19 +89,11 @@ def read_answer(model: LoadedModel, body: object) -> Call:
   return Call([item], lambda answers: answers[0])
 
 
-def count_rows(body: object) -> int:
-  """Number of rows in the JSON of any request; 1 if it has no lists of rows."""
-  if isinstance(body, dict):
-    names = ("instances", "inputs", "examples", "input", "documents")
-    body = next((body[name] for name in names if name in body), None)
-  columns = body.values() if isinstance(body, dict) else [body]
-  return max((len(c) for c in columns if isinstance(c, list)), default=1)
-
-
+# The reader of each method, and the output that a model needs for it.
 READERS = {
-  "predict": read_predict,
-  "classify": read_classify,
-  "regress": read_regress,
+  "predict": (read_predict, None),
+  "classify": (read_classify, "labels"),
+  "regress": (read_regress, "value"),
 }
 
 
@@ -169,48 +156,47 @@ def _rounded(value):
   return value
 
 
-def _check_keys(body, *keys):
-  if not isinstance(body, dict):
-    raise UserError("the body is not a JSON object")
-  unknown = sorted(body.keys() - {"signature_name", *keys})
-  if unknown:
-    raise UserError(f"the body has {listing(unknown)}; pass {listing(keys)}")
-  signature = body.get("signature_name") or _SIGNATURE
-  if signature != _SIGNATURE:
-    raise UserError(
-      f"signature_name={signature!r} is not {_SIGNATURE!r}, the only one"
-    )
+def check_keys(body: object, required: Sequence[str], *optional: str) -> None:
+  """Raises UserError unless a body is an object with the right keys."""
+  keys = set(body) if isinstance(body, dict) else set()
+  if not {*required} <= keys <= {*required, *optional}:
+    may = f", and may have {listing(optional)}" if optional else ""
+    raise UserError(f"the body must be an object with {listing(required)}{may}")
+
+
+def check_list(rows: object, name: str) -> list:
+  """The rows, which must be a list that is not empty."""
+  if not isinstance(rows, list) or not rows:
+    raise UserError(f"{name!r} is not a list with at least one element")
+  return rows
 
 
 def _read_rows(model, rows, name):
-  if not isinstance(rows, list) or not rows:
-    raise UserError(f"{name!r} is not a list with at least one element")
   return [
-    _parse(model, row, f"{name}[{index}]") for index, row in enumerate(rows)
+    _parse(model, row, f"{name}[{index}]")
+    for index, row in enumerate(check_list(rows, name))
   ]
 
 
 def _parse(model, row, where):
   """The inputs in a row, whose strings may be in base64."""
-  row = _decoded(row, where)
+  row = _decoded(row)
   if isinstance(row, dict):
     row = {
-      name: [_decoded(part, where) for part in value]
+      name: list(map(_decoded, value))
       if isinstance(value, list)
-      else _decoded(value, where)
+      else _decoded(value)
       for name, value in row.items()
     }
   return model.parse(row, where)
 
 
-def _decoded(value, where):
+def _decoded(value):
   """The string in an object such as {"b64": "QQ=="}; other values as is."""
-  if not (isinstance(value, dict) and value.keys() == {"b64"}):
-    return value
   try:
     return base64.b64decode(value["b64"], validate=True).decode()
-  except (TypeError, ValueError) as error:
-    raise UserError(f"{where}: b64 is not UTF-8 text in base64") from error
+  except (TypeError, ValueError, KeyError):  # The model says what it reads.
+    return value
 
 
 def _read_columns(model, columns):
@@ -229,8 +215,8 @@ def _read_columns(model, columns):
 
 def _read_examples(model, body):
   """The inputs of `:classify` and `:regress`: texts, or lists of one text."""
-  _check_keys(body, "examples", "context")
-  examples, context = body.get("examples"), body.get("context", {})
+  check_keys(body, ["examples"], "context", "signature_name")
+  examples, context = body["examples"], body.get("context", {})
   if isinstance(examples, list) and isinstance(context, dict):
     examples = [
       {name: _only(value) for name, value in {**context, **example}.items()}

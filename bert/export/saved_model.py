@@ -73,10 +73,7 @@ class _Weights(variables.VariableStore):
 
 
 class Encoder(_Encoding):
-  """An encoder for `hub.load` and `hub.KerasLayer`.
-
-  Args:
-    model_dir: the folder of a model.
+  """The encoder in the folder of a model, for `hub.load` and `hub.KerasLayer`.
 
   Attributes:
     mlm: the same with the head of masked words, if the checkpoint has it.
@@ -90,15 +87,7 @@ class Encoder(_Encoding):
     self._config = model.config
     encoder = modeling.variable_shapes(model.config)
     head = pretraining.variable_shapes(model.config, False)
-    optional = {*head, *checkpoints.POOLER}
-    weights = checkpoints.load_weights(
-      model.checkpoint, encoder | head, optional
-    )
-    if weights.skipped & set(checkpoints.POOLER):
-      raise UserError(
-        f"{model_dir} has no pooler, which --part=encoder needs; pass another "
-        f"model, or --part=task"
-      )
+    weights = checkpoints.load_weights(model.checkpoint, encoder | head, head)
     self._store = _Weights(initial_values=weights)
     self._trace()
     self._track(encoder)
@@ -162,12 +151,7 @@ class _MaskedWords(_Encoding):
 
   @tf.function(autograph=False)
   def __call__(self, inputs, training=False):
-    """`Encoder.__call__`, and `mlm_logits`, float [B, P, V].
-
-    Args:
-      inputs: those of the encoder, and `masked_lm_positions`, int32 [B, P].
-      training: whether dropout is on.
-    """
+    """`Encoder.__call__`, and `mlm_logits` [B, P, V] at positions [B, P]."""
     positions = inputs[_POSITIONS]
     sequences = {name: inputs[name] for name in SEQUENCES}
     outputs = self._encoder(sequences, training)

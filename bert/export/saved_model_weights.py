@@ -74,34 +74,24 @@ def write_release(folder: str, output_dir: str) -> None:
   The configuration follows from the shapes, unless there is a bert_config.json.
   The vocabulary is that of the assets, if there is one. The casing is that of
   the variable `do_lower_case`, of bert_config.json, or of the folder's name.
-
-  Args:
-    folder: the folder of the SavedModel.
-    output_dir: the folder to write.
   """
-  values, do_lower_case, num_heads = _read(folder)
-  config = _find_config(folder, values, num_heads)
-  wanted = modeling.variable_shapes(config)
-  missing = [
-    f"{name} {list(shape)}"
-    for name, shape in wanted.items()
-    if name not in values or list(values[name].shape) != list(shape)
-  ]
-  if missing:
-    others = plural(len(missing) - 1, "more variable")
+  try:
+    values, do_lower_case, num_heads = _read(folder)
+    config = _find_config(folder, values, num_heads)
+    _check_is_whole(values, config)
+  except ValueError as error:
     raise UserError(
-      f"{folder} lacks {missing[0]} and {others} of BERT; pass the SavedModel "
-      f"of a BERT encoder"
-    )
+      f"{folder} has not all variables of one BERT encoder under known names "
+      f"({error}); pass another SavedModel"
+    ) from error
   contents = {}
   vocab = os.path.join(folder, "assets", "vocab.txt")
   if files.exists(vocab):
     contents["vocab.txt"] = files.read_bytes(vocab)
   else:
     logging.warning(
-      "%s has no assets/vocab.txt; copy the model's vocab.txt to %s",
+      "%s has no assets/vocab.txt; copy the model's vocab.txt to the result",
       folder,
-      output_dir,
     )
   if do_lower_case is None:
     do_lower_case = _find_casing(folder, config)
@@ -110,6 +100,13 @@ def write_release(folder: str, output_dir: str) -> None:
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, values, contents)
   logging.info("Wrote %s: %s", output_dir, plural(len(values), "tensor"))
+
+
+def _check_is_whole(values, config):
+  """Raises ValueError for a variable that is missing or has another shape."""
+  for name, shape in modeling.variable_shapes(config).items():
+    if name not in values or list(values[name].shape) != list(shape):
+      raise ValueError(f"no {name} {list(shape)}")
 
 
 def _read(folder):
@@ -124,19 +121,14 @@ def _read(folder):
     is_state = checkpoints.is_training_state(ours or "")
     if ours and not is_state and not _is_slot(name, known):
       if ours in found:
-        raise UserError(
-          f"{folder} has two variables for {ours}: {found[ours]} and {name}; "
-          f"pass the SavedModel of one BERT encoder"
-        )
+        raise ValueError(f"two for {ours}: {found[ours]} and {name}")
       found[ours] = name
       value = checkpoint[key]
       if ours.endswith("self/query/kernel") and value.ndim == 3:
         num_heads = value.shape[1]
       values[ours] = _without_heads(ours, value)
-  do_lower_case = None
-  if _CASE_KEY in checkpoint:
-    do_lower_case = bool(checkpoint[_CASE_KEY])
-  return values, do_lower_case, num_heads
+  has_casing = _CASE_KEY in checkpoint
+  return values, bool(checkpoint[_CASE_KEY]) if has_casing else None, num_heads
 
 
 def _find_casing(folder, config):
@@ -234,11 +226,5 @@ def _find_config(folder, values, num_heads):
     folder,
     config.hidden_act,
   )
-  try:
-    config.check()
-  except ValueError as error:
-    raise UserError(
-      f"{folder} has no variables of a BERT encoder under known names "
-      f"({error}); pass another SavedModel"
-    ) from error
+  config.check()
   return config

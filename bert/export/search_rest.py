@@ -8,11 +8,10 @@ Cohere's and Jina's, so clients of these work.
 """
 
 import base64
-from collections.abc import Mapping
 
 import numpy as np
 
-from bert.errors import UserError, listing, plural
+from bert.errors import UserError, plural
 from bert.export import rest
 from bert.export.rest import Call
 from bert.export.server_page import Form
@@ -27,16 +26,9 @@ _TOP_K, _MOST_HITS = 10, 1000
 
 
 class Reader:
-  """Reads the requests that only some models answer.
+  """Reads the requests that only some models answer; see `server.make_app`.
 
-  Args:
-    model: the model.
-    name: its name.
-    searcher: searches an index by the vectors of the model.
-    relevant_label: see Reranker.
-
-  Attributes:
-    form: what the server's page asks for.
+  Its `form` is what the server's page asks for.
   """
 
   def __init__(
@@ -58,22 +50,18 @@ class Reader:
       self.form = Form("Similarity of two texts", fields, "Compare")
 
   def read_answer(self, model: LoadedModel, body: object) -> Call:
-    """A search, a pair of texts, or what `rest.read_answer` reads.
-
-    The response to {"query": ..., "top_k": ...} is {"hits": [...]}, and of a
-    model of vectors {"text_a": ..., "text_b": ...} gets {"similarity": ...}.
-    """
+    """A search, two texts to compare, or what `rest.read_answer` reads."""
     names = set(body) if isinstance(body, dict) else set()
     if self._searcher and "query" in names:
       return self._read_search(model, body)
     if self._gives_vectors and {"text_a", "text_b"} <= names:
-      _check(body, ("text_a", "text_b"))
+      rest.check_keys(body, ("text_a", "text_b"))
       items = [_text(model, body[n], n) for n in ("text_a", "text_b")]
       return Call(items, lambda found: _similarity(*found), rounds=False)
     return rest.read_answer(model, body)
 
   def _read_search(self, model, body):
-    _check(body, ("query",), "top_k")
+    rest.check_keys(body, ("query",), "top_k")
     query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
     item = _text(model, query, "query", QUERY_PROMPTS)
     search.check_query(model, query, "query")
@@ -87,29 +75,24 @@ class Reader:
 
   def read_embeddings(self, model: LoadedModel, body: object) -> Call:
     """A request in OpenAI's form: a text, or a list of texts."""
-    if not self._gives_vectors:
-      raise UserError("the model gives no vectors; use /answer")
     self._check_model(body, ("input",), "encoding_format", "dimensions")
-    form = body.get("encoding_format", "float")
-    if form not in ("float", "base64"):
-      raise UserError(f"encoding_format={form!r} is not 'float' or 'base64'")
-    width = _number(body, "dimensions", None, None)
-    given = body["input"]
+    encoded = np.ndarray.tolist
+    if body.get("encoding_format") == "base64":
+      encoded = _base64
+    width, given = _number(body, "dimensions"), body["input"]
     items = [
       _text(model, text, f"input[{index}]")
       for index, text in enumerate(
-        given if isinstance(given, list) else [given]
+        rest.check_list([given] if isinstance(given, str) else given, "input")
       )
     ]
-    if not items:
-      raise UserError("input is an empty list; pass at least one text")
 
     def respond(answers):
       vectors = [answer["vector"] for answer in answers]
       if width:
         vectors = list(text_index.unit_vectors(answers, width))
       data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(v, form)}
+        {"object": "embedding", "index": index, "embedding": encoded(v)}
         for index, v in enumerate(vectors)
       ]
       count = _count_pieces(model, items)
@@ -120,37 +103,28 @@ class Reader:
     return Call(items, respond, rounds=False)
 
   def read_rerank(self, model: LoadedModel, body: object) -> Call:
-    """A query, and the documents to score for it.
-
-    A model of vectors scores them by cosines.
-    """
-    if not (self._gives_vectors or search.reads_pairs(model)):
-      raise UserError("the model does not score pairs of texts; use /answer")
-    score = None
+    """A query and documents; a model of vectors scores them by cosines."""
+    reranker = None
     if not self._gives_vectors:
-      score = Reranker(model, self._relevant_label).score
+      reranker = Reranker(model, self._relevant_label)
     self._check_model(body, ("query", "documents"), "top_n", "return_documents")
-    query, documents = body["query"], body["documents"]
-    if not isinstance(documents, list) or not documents:
-      raise UserError("documents is not a list with at least one text")
-    texts = [d["text"] if _is_document(d) else d for d in documents]
-    top_n = _number(body, "top_n", len(texts), None)
-    places = [f"documents[{index}]" for index in range(len(texts))]
-    if self._gives_vectors:
-      items = [_text(model, query, "query", QUERY_PROMPTS)]
-      items += [
-        _text(model, text, where, DOCUMENT_PROMPTS)
-        for text, where in zip(texts, places, strict=True)
-      ]
-    else:
-      items = [
-        model.parse((query, text), where)
-        for text, where in zip(texts, places, strict=True)
-      ]
+    query = body["query"]
+    texts = [
+      document.get("text") if isinstance(document, dict) else document
+      for document in rest.check_list(body["documents"], "documents")
+    ]
+    top_n = _number(body, "top_n")
+    items = [] if reranker else [_text(model, query, "query", QUERY_PROMPTS)]
+    for index, text in enumerate(texts):
+      where = f"documents[{index}]"
+      if reranker:
+        items.append(model.parse((query, text), where))
+      else:
+        items.append(_text(model, text, where, DOCUMENT_PROMPTS))
 
     def respond(answers):
-      if score:
-        scores = list(map(score, answers))
+      if reranker:
+        scores = list(map(reranker.score, answers))
       else:
         vectors = text_index.unit_vectors(answers)
         scores = (vectors[1:] @ vectors[0]).tolist()
@@ -165,25 +139,13 @@ class Reader:
 
   def _check_model(self, body, required, *optional):
     """Raises UserError for a wrong key, or the name of another model."""
-    _check(body, required, "model", "user", *optional)
+    rest.check_keys(body, required, "model", "user", *optional)
     name = body.get("model", self._name)
     if name != self._name:
       raise UserError(f"model={name!r} is not served; there is {self._name!r}")
 
 
-def _check(body, required, *optional):
-  """Raises UserError unless a body is an object with the right keys."""
-  if not isinstance(body, dict):
-    raise UserError("the body is not a JSON object")
-  for name in required:
-    if name not in body:
-      raise UserError(f"the body has no {name}; pass it")
-  if unknown := sorted(body.keys() - {*required, *optional}):
-    known = listing([*required, *optional])
-    raise UserError(f"the body has {listing(unknown)}; pass {known}")
-
-
-def _number(body, name, default, most):
+def _number(body, name, default=None, most=None):
   """The whole number in a body, or the default."""
   value = body.get(name)
   if value is None:
@@ -201,18 +163,12 @@ def _text(model, text, where, prompts=()):
   return text_index.input_of(model, text, prompts)
 
 
-def _is_document(value):
-  return isinstance(value, Mapping) and isinstance(value.get("text"), str)
-
-
 def _similarity(*answers):
   a, b = text_index.unit_vectors(answers)
   return {"similarity": round(float(a @ b), 6)}
 
 
-def _encoded(vector, form):
-  if form == "float":
-    return vector.tolist()
+def _base64(vector):
   return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 

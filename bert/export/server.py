@@ -54,17 +54,7 @@ _DISCARDED = 16
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """What a server accepts; serve.py has the defaults.
-
-  Attributes:
-    max_batch: texts in a batch.
-    max_wait_ms: milliseconds that a text waits for others.
-    max_queue: texts that may wait; further requests get status 429.
-    max_texts: texts in a request.
-    max_text_chars: characters in the texts of an answer, and of a batch.
-    max_body_bytes: bytes of a request.
-    timeout_s: seconds from a request to its answer.
-  """
+  """What a server accepts; the flags of serve.py describe it."""
 
   max_batch: int
   max_wait_ms: float
@@ -137,7 +127,8 @@ class _Server:
       self.limits.max_batch,
       self.limits.max_text_chars,
       self.limits.max_wait_ms / 1000,
-      self.limits.max_queue,
+      # A request with as many texts as allowed finds room at some time.
+      max(self.limits.max_queue, self.limits.max_texts),
       self.metrics.count_batch,
     )
     self.metrics.waiting.set_function(lambda: len(self.batcher))
@@ -173,14 +164,14 @@ class _Server:
       raise HTTPException(404, f"no method :{method}; there is :predict")
     if request.method != "POST":
       raise HTTPException(405, headers={"Allow": "POST"})
-    return await self.respond(request, f":{method}", rest.READERS[method])
+    return await self.respond(request, f":{method}", *rest.READERS[method])
 
   async def plain_request(self, request: Request) -> Response:
     return await self.respond(request, "/answer", self.vectors.read_answer)
 
   async def embeddings(self, request: Request) -> Response:
     read = self.vectors.read_embeddings
-    return await self.respond(request, "/v1/embeddings", read)
+    return await self.respond(request, "/v1/embeddings", read, "vector")
 
   async def rerank(self, request: Request) -> Response:
     read = self.vectors.read_rerank
@@ -195,10 +186,12 @@ class _Server:
         404, f"no such model; there is {self.name}, version {rest.VERSION}"
       )
 
-  async def respond(self, request, path, read):
-    """Answers a request, and counts it."""
+  async def respond(self, request, path, read, output=None):
+    """Answers a request that needs an output of the model, and counts it."""
     start = time.monotonic()
     try:
+      if output and output not in self.model.outputs:
+        raise UserError(f"the model has no {output}; use :predict or /answer")
       status, found = 200, await self.answer(request, read)
     except _Refused as error:
       status, found = error.status, str(error)
@@ -283,9 +276,12 @@ class _Server:
     except orjson.JSONDecodeError as error:
       raise UserError(f"the body is not valid JSON: {error}") from error
     limits = self.limits
-    self.check_count(rest.count_rows(body))  # Before each row is read.
     call = read(self.model, body)
-    self.check_count(sum(map(count_of, call.items)))
+    count = sum(map(count_of, call.items))
+    if count > limits.max_texts:
+      raise UserError(
+        f"{plural(count, 'text')}, more than --max_texts={limits.max_texts}"
+      )
     longest = max(call.items, key=length_of)
     if length_of(longest) > limits.max_text_chars:
       has_choices = any(isinstance(text, list) for text in longest)
@@ -297,12 +293,6 @@ class _Server:
         f"--max_text_chars={limits.max_text_chars}",
       )
     return call
-
-  def check_count(self, count):
-    """Raises UserError for more texts than the limit."""
-    limit = self.limits.max_texts
-    if count > limit:
-      raise UserError(f"{plural(count, 'text')}, more than --max_texts={limit}")
 
 
 def _json(value, status=200):
@@ -391,15 +381,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
   """Answers requests until SIGTERM or Ctrl-C, and then those that it has.
 
-  A second Ctrl-C drops these.
-
-  Args:
-    app: from `make_app`.
-    listener: from `open_socket`.
-    timeout_s: seconds that a request may take.
-
-  Returns:
-    Whether it answered all requests.
+  A second Ctrl-C drops these. Returns whether all requests were answered.
   """
   runner = http_server(app, timeout_s)
 

@@ -1,6 +1,6 @@
 """Students: a model with some layers, or some word pieces, of another.
 
-    write_smaller("teacher", "student", layers=[0, 2, 4])
+    write_smaller("teacher", "student", layers=["0", "2", "4"])
     write_smaller("multilingual", "german", corpus=["german.txt"])
 
 The teacher is in the format of a release.
@@ -15,7 +15,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.data import files, text_files
-from bert.errors import UserError
+from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
 from bert.training import checkpoints, model_folder, task_file
 
@@ -28,7 +28,7 @@ _LAYER = re.compile(r"(?<=/layer_)\d+(?=/)")
 def write_smaller(
   model_dir: str,
   output_dir: str,
-  layers: Sequence[int] | None = None,
+  layers: Sequence[str] | None = None,
   corpus: Sequence[str] | None = None,
 ) -> None:
   """Writes a smaller model in the format of a release, with its task.
@@ -36,7 +36,8 @@ def write_smaller(
   Args:
     model_dir: the folder of a model in that format.
     output_dir: the folder to write.
-    layers: indices of the layers to keep, from 0, ascending; None for all.
+    layers: the layers to keep, "0" being the lowest, in ascending order; None
+      for all.
     corpus: text files. The pieces that they do not use are dropped; the model
       computes the same for all texts in them. None keeps all pieces.
   """
@@ -46,15 +47,17 @@ def write_smaller(
   weights = {name: checkpoint[name] for name in checkpoint.shapes}
   contents = _contents(model_dir)
   if layers is not None:
-    if config.num_hidden_groups:
-      raise UserError(
-        "--keep_layers: the layers of this model share their weights; omit it"
-      )
-    weights = _with_layers(weights, layers, config.num_hidden_layers)
+    shares = config.num_hidden_groups  # They are all the same layers.
+    count = 0 if shares else config.num_hidden_layers
+    weights = _with_layers(weights, layers, count)
     config.num_hidden_layers = len(layers)
   if corpus is not None:
     lines = (line for path in corpus for line in text_files.read_lines(path))
-    pieces = used_pieces(_word_pieces(model_dir, model), lines)
+    if "vocab.txt" not in contents:
+      raise UserError(
+        "--keep_vocabulary: the model has no vocab.txt; pass one that has it"
+      )
+    pieces = used_pieces(model.tokenizer, lines)
     ids = list(map(model.tokenizer.vocab.get, pieces))
     for name in weights.keys() & set(_TABLES):
       weights[name] = weights[name][ids]
@@ -81,13 +84,15 @@ def _contents(model_dir):
 
 def _with_layers(weights, layers, count):
   """The weights with the given layers of `count`, numbered anew."""
-  is_ascending = list(layers) == sorted(set(layers))
-  if not (layers and is_ascending and 0 <= layers[0] <= layers[-1] < count):
+  if not layers or list(layers) != [
+    name for name in map(str, range(count)) if name in layers
+  ]:
     raise UserError(
-      f"--keep_layers={','.join(map(str, layers))}: the model has the layers 0 "
-      f"to {count - 1}; pass some of them in ascending order"
+      f"--keep_layers={','.join(layers)}: the model has "
+      f"{plural(count, 'layer')} with weights of its own; pass some, from 0 "
+      f"on, in ascending order"
     )
-  number = {str(layer): str(index) for index, layer in enumerate(layers)}
+  number = {layer: str(index) for index, layer in enumerate(layers)}
   kept = {}
   for name, value in weights.items():
     found = _LAYER.search(name)
@@ -96,17 +101,6 @@ def _with_layers(weights, layers, count):
     elif found[0] in number:
       kept[_LAYER.sub(number[found[0]], name)] = value
   return kept
-
-
-def _word_pieces(model_dir, model):
-  """The tokenizer of a model with WordPiece."""
-  path = model_folder.find_vocabulary(model_dir)
-  if os.path.basename(path) != "vocab.txt":
-    raise UserError(
-      f"--keep_vocabulary: {os.path.basename(path)} cannot be reduced; pass a "
-      f"model with a vocab.txt"
-    )
-  return model.tokenizer
 
 
 def used_pieces(

@@ -23,20 +23,19 @@ Tensors = dict[str, tf.Tensor]
 class TaskGraph(tf.Module):
   """A model with rows as its input.
 
-  Args:
-    model: the model.
-
   Attributes:
     seq_length: maximum length of a row.
     row_axes: number of axes of a row's features.
     weights: the variables.
+    compute: from rows, int32 [R, S] for each of `records.SEQUENCES`, or
+      [R, N, S] of a task with several sequences in a row, to the outputs.
   """
 
   def __init__(self, model: LoadedModel):
     super().__init__("task")
     self.weights = model.predictor.variables
     self.seq_length = model.task.settings.max_seq_length
-    self._predictor = model.predictor
+    self.compute = model.predictor.compute
     spec = model.task.feature_spec(False)["input_ids"]
     self.row_axes = len(spec.cut_axes)
     shape = [None] * (1 + self.row_axes)
@@ -44,24 +43,9 @@ class TaskGraph(tf.Module):
       name: tf.TensorSpec(shape, tf.int32, name) for name in records.SEQUENCES
     }
     # One graph serves texts and rows.
-    self._numbers = tf.function(
-      lambda features: self.numbers(features),
-      input_signature=[self._specs],
-      autograph=False,
+    self.answer_rows = tf.function(
+      self.compute, input_signature=[self._specs], autograph=False
     )
-
-  def numbers(self, features: Tensors) -> Tensors:
-    """The outputs for rows.
-
-    Args:
-      features: int32 [R, S], one for each of `records.SEQUENCES`, or
-        [R, N, S] for a task with several sequences in a row.
-    """
-    return self._predictor.compute(features)
-
-  def answer_rows(self, features: Tensors) -> Tensors:
-    """The outputs for rows, see `numbers`."""
-    return self._numbers(features)
 
   def serving(self) -> dict[str, Callable]:
     """The signatures of a SavedModel."""
@@ -80,10 +64,6 @@ class TextGraph(TaskGraph):
   and `probabilities`, float [N, C], of these labels; of several labels, `label`
   joins those with a probability above 0.5 by `|`. The output of a regression is
   `value`, float64 [N], that of an encoder `vector`, float [N, H*].
-
-  Args:
-    model: the model.
-    tokenizer: a GraphTokenizer.
   """
 
   def __init__(self, model: LoadedModel, tokenizer: GraphTokenizer):
@@ -108,16 +88,7 @@ class TextGraph(TaskGraph):
     features, text_of = text_rows.read_texts(
       self.tokenizer, self._settings, [first, *others]
     )
-    outputs = self._numbers(features)
-    if not self._label_type:
-      return {"vector": outputs["vectors"]}
-    return self._named(tf.math.segment_mean(outputs["logits"], text_of))
-
-  def answer_rows(self, features: Tensors) -> Tensors:
-    outputs = self._numbers(features)
-    if not self._label_type:
-      return {"vector": outputs["vectors"]}
-    return self._named(outputs["logits"])
+    return self._named(self.answer_rows(features), text_of)
 
   def serving(self) -> dict[str, Callable]:
     self.__call__.get_concrete_function(*self._texts.values())
@@ -131,15 +102,20 @@ class TextGraph(TaskGraph):
       autograph=False,
     )
     def serve_examples(examples):
-      return self.answer_rows(_parse(examples))
+      return self._named(self.answer_rows(_parse(examples)))
 
     return {
       "serving_default": serve.get_concrete_function(**self._texts),
       "serve_examples": serve_examples.get_concrete_function(),
     }
 
-  def _named(self, logits):
-    """The answers for logits [N, C]."""
+  def _named(self, outputs, text_of=None):
+    """The answers for the outputs of rows, each of its own text by default."""
+    if not self._label_type:
+      return {"vector": outputs["vectors"]}
+    logits = outputs["logits"]
+    if text_of is not None:
+      logits = tf.math.segment_mean(logits, text_of)
     if not self._label_type.labels:
       # In float32, large numbers that are close together would be equal.
       logits = tf.cast(logits, tf.float64)

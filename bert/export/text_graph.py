@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import tokenization
 from bert.errors import UserError
-from bert.training import model_folder
+from bert.data import vocabulary
 
 # Code points per page of a table of characters.
 _PAGE = 256
@@ -31,14 +31,7 @@ _BLANK = ord(" ")
 
 
 class GraphTokenizer(tf.Module):
-  """Splits texts into the ids of word pieces.
-
-  Args:
-    tokenizer: a FullTokenizer with a vocabulary of word pieces.
-
-  Attributes:
-    tokenizer: the same.
-  """
+  """Splits texts into the ids of word pieces, as its `tokenizer` does."""
 
   def __init__(self, tokenizer: tokenization.FullTokenizer):
     super().__init__("tokenizer")
@@ -49,7 +42,7 @@ class GraphTokenizer(tf.Module):
         "compute other tokenizers; export the encoder, and make rows with the "
         "tokenizer of bert.load(...).task"
       )
-    model_folder.check_special_pieces(tokenizer)
+    vocabulary.check_special_pieces(tokenizer)
     self.tokenizer = tokenizer
     self._lower_cases = tokenizer.basic_tokenizer.do_lower_case
     self._max_word_length = wordpiece.max_input_chars_per_word

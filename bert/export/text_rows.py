@@ -34,11 +34,8 @@ def _share_room(sizes_a, sizes_b, room):
 def _pack(segments, vocab, length=None, ends_empty=True):
   """[CLS] A [SEP] or [CLS] A [SEP] B [SEP], the three sequences int32 [R, S].
 
-  Args:
-    segments: ids [R, (pieces)] of one or two segments.
-    vocab: a vocabulary.
-    length: S; default: that of the longest row.
-    ends_empty: whether a second segment without pieces has a [SEP].
+  `length` is S, by default that of the longest row. `ends_empty` says whether a
+  second segment without pieces has a [SEP].
   """
   one = tf.ones([segments[0].nrows()], tf.int64)
   columns = [_column(vocab["[CLS]"], one)]
@@ -68,8 +65,7 @@ def pack_truncated(
   Args:
     segments: ids [R, (pieces)] of one or two segments; the longer one is cut
       first, see `sequences.share_room`.
-    vocab: a vocabulary.
-    length: S.
+    vocab, length: the vocabulary, and S.
   """
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
@@ -95,7 +91,7 @@ def read_texts(
   """The rows of texts or pairs; see `examples.convert_example`.
 
   Args:
-    tokenizer: a GraphTokenizer.
+    tokenizer: splits the texts.
     settings: `max_seq_length` and `long_text` of the task.
     texts: one or two string tensors [N].
 
@@ -112,16 +108,11 @@ def read_texts(
   if settings.long_text == "mean_windows":
     rows, segments = _windows(pieces, sizes, shares)
   else:
-    heads = shares
-    if settings.long_text == "head_tail":
-      heads = [
-        tf.where(size > share, _head(share), share)
-        for size, share in zip(sizes, shares, strict=True)
-      ]
     segments = []
-    for part, size, share, head in zip(
-      pieces, sizes, shares, heads, strict=True
-    ):
+    for part, size, share in zip(pieces, sizes, shares, strict=True):
+      head = share
+      if settings.long_text == "head_tail":
+        head = tf.where(size > share, _head(share), share)
       first = _parts(part, rows, tf.zeros_like(head), head)
       last = _parts(part, rows, size - (share - head), size)
       segments.append(tf.concat([first, last], axis=1))

@@ -43,13 +43,9 @@ def render(
   layout: str | None = "constrained",
   **options,
 ) -> bytes:
-  """A chart as an image file.
+  """An image of a `size` in inches, which `draw` draws in a Figure.
 
-  Args:
-    size: width and height in inches.
-    draw: called with the matplotlib Figure.
-    layout: of the Figure.
-    options: of `Figure.savefig`.
+  `options` are those of `Figure.savefig`.
   """
   import matplotlib
   from matplotlib.figure import Figure

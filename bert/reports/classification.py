@@ -69,11 +69,8 @@ class ClassifiedSet:
     name = next(iter(self.results), "").removeprefix("eval_")
     if name not in metrics.METRICS or name == "mse":
       return None
-    metric, truth, found = (
-      metrics.METRICS[name],
-      self.label_ids,
-      self.predictions,
-    )
+    truth, found = self.label_ids, self.predictions
+    metric = metrics.METRICS[name]
     return verdict.Sample(
       name,
       len(truth),
@@ -123,12 +120,7 @@ class ClassifiedSet:
 
 
 def section(key: str, evaluation: ClassifiedSet) -> str:
-  """The scores, the calibration and the errors of a data set.
-
-  Args:
-    key: unique in the page.
-    evaluation: the predictions for the data set.
-  """
+  """The scores, the calibration and the errors; `key` is unique in the page."""
   page = _comparison(evaluation)
   if evaluation.label_type.kind == "regression":
     return page + _regression_chart(key, evaluation) + _errors(evaluation)
@@ -235,9 +227,6 @@ def _regression_chart(key, evaluation):
 
 def _errors(evaluation):
   wrong, predictions = evaluation.errors, evaluation.predictions
-  title = "Errors with the largest loss"
-  if not len(wrong):
-    return f"<h3>{title}</h3><p>No example is wrong.</p>"
   losses = np.where(np.isnan(evaluation.losses), np.inf, evaluation.losses)
   shown = wrong[np.argsort(-losses[wrong], kind="stable")][:_MAX_ERRORS]
   answer = evaluation.label_type.answer
@@ -256,20 +245,20 @@ def _errors(evaluation):
     columns.append("#probability")
     for cells, row in zip(rows, shown, strict=True):
       cells.append(html.number_cell(evaluation.probabilities[row].max()))
-  if evaluation.label_type.labels:
-    total = f"{len(wrong):,} of {len(predictions):,} predictions are wrong"
-    if len(shown) < len(wrong):
-      total += f"; the table has the first {len(shown)}"
-  else:  # A number is near or far, not right or wrong.
-    total = f"The table has {len(shown):,} of {len(predictions):,} predictions"
-  return f"<h3>{title}</h3><p>{total}, sorted by loss.</p>" + html.table(
-    title, columns, rows, "errors"
+  are = "are wrong"
+  if not evaluation.label_type.labels:  # Numbers are near or far.
+    are = "differ from the given number"
+  return training_page.examples_table(
+    "Errors with the largest loss",
+    f"{len(wrong):,} of {len(predictions):,} predictions {are}",
+    columns,
+    rows,
+    len(wrong),
   )
 
 
 def _doubtful_labels(evaluation):
   """The given labels that the model finds the least likely."""
-  title = "Labels to check"
   labels, truth = evaluation.label_type.labels, evaluation.label_ids
   probabilities = evaluation.probabilities
   if truth.ndim == 1:
@@ -292,13 +281,13 @@ def _doubtful_labels(evaluation):
     ]
     for row in shown
   ]
-  text = (
-    "The given labels with the lowest probability. Some may be wrong in the "
-    "file."
+  return training_page.examples_table(
+    "Labels to check",
+    "The given labels with the lowest probability may be wrong in the file",
+    ["id", "text", "given", "#probability"],
+    rows,
+    len(rows),
   )
-  columns = ["id", "text", "given", "#probability"]
-  table = html.table(title, columns, rows, "errors")
-  return f"<h3>{title}</h3><p>{text}</p>{table}"
 
 
 def _texts_cell(example):
@@ -308,11 +297,8 @@ def _texts_cell(example):
 
 
 STYLE = """
-.errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
-.errors .text { min-width: 18rem; max-width: 36rem; overflow-wrap: anywhere; }
 .errors td:first-child { white-space: nowrap; }
-.text p { margin: 0; white-space: pre-wrap; max-height: 12rem;
-  overflow: auto; }
+.text p { white-space: pre-wrap; max-height: 12rem; overflow: auto; }
 .text p + p { margin-top: .5rem; padding-top: .5rem;
   border-top: 1px dashed var(--line); }
 @media print { .text p { max-height: none; } }

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert.errors import UserError
 from bert.data import files
 from bert.reports import charts
 
@@ -50,9 +49,6 @@ def project(
   """
   from sklearn import decomposition, manifold
 
-  # Vectors of equal texts may differ by rounding, as batches differ in length.
-  if np.ptp(vectors, axis=0).max() <= 1e-5 * np.abs(vectors).max():
-    raise UserError("all vectors are equal; pass different sentences")
   if method == "pca":
     pca = decomposition.PCA(2, svd_solver="full")
     points = pca.fit_transform(vectors)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert.reports import html
+from bert.reports import html, training_page
 
 _MAX_ROWS = 30  # Of each table.
 _SHOWN = 200  # Characters of a text.
@@ -45,7 +45,7 @@ def section(key: str, evaluation: Any) -> str:
   """The queries with the worst and the best ranks; the worst scores.
 
   Args:
-    key: unused; the section has no charts.
+    key: unused.
     evaluation: has `found`, the Queries, and `scored`, the Scored pairs.
   """
   page = ""
@@ -73,7 +73,7 @@ def _queries(title, queries, count):
   which = "a relevant" if title == "Hits" else "no relevant"
   text = f"{len(queries):,} of {count:,} queries find {which} document first"
   names = ["rank", "query", "relevant document", "first document"]
-  return _table(title, text, names, rows, len(queries))
+  return training_page.examples_table(title, text, names, rows, len(queries))
 
 
 def _pairs(scored):
@@ -94,14 +94,7 @@ def _pairs(scored):
   ]
   text = "Pairs whose ranks by score and by cosine differ most"
   names = ["#score", "#cosine", "text A", "text B"]
-  return _table("Pairs", text, names, rows, len(scored))
-
-
-def _table(title, text, names, rows, count):
-  if len(rows) < count:
-    text += f"; the table has {len(rows)}"
-  table = html.table(title, names, rows, "found") if rows else ""
-  return f"<h3>{title}</h3><p>{text}.</p>{table}"
+  return training_page.examples_table("Pairs", text, names, rows, len(scored))
 
 
 def _text(text):
@@ -110,6 +103,4 @@ def _text(text):
   return f'<td class="text" dir="auto">{html.escape(shown)}</td>'
 
 
-STYLE = """
-.found .text { min-width: 12rem; max-width: 24rem; overflow-wrap: anywhere; }
-"""
+STYLE = ".errors .text { min-width: 12rem; max-width: 24rem; }"

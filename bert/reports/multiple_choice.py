@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.reports import html
+from bert.reports import html, training_page
 
 _MAX_ERRORS = 50
 
@@ -13,7 +13,7 @@ def section(key: str, evaluation: Any) -> str:
   """The wrong choices, those with the highest probability first.
 
   Args:
-    key: unused; the section has no charts.
+    key: unused.
     evaluation: has `answers`: for each row the example, the probability of each
       choice, and the loss.
   """
@@ -27,12 +27,13 @@ def section(key: str, evaluation: Any) -> str:
     [html.row_head(html.escape(example.where)), _question(example, shares)]
     for example, shares in wrong[:_MAX_ERRORS]
   ]
-  title = "Errors with the highest probability"
-  text = f"{len(wrong):,} of {len(evaluation.answers):,} choices are wrong"
-  if len(rows) < len(wrong):
-    text += f"; the table has the first {len(rows)}"
-  table = html.table(title, ["row", "context and choices"], rows, "errors")
-  return f"<h3>{title}</h3><p>{text}.</p>" + table
+  return training_page.examples_table(
+    "Errors with the highest probability",
+    f"{len(wrong):,} of {len(evaluation.answers):,} choices are wrong",
+    ["row", "context and choices"],
+    rows,
+    len(wrong),
+  )
 
 
 def _question(example, shares):
@@ -56,8 +57,6 @@ def _question(example, shares):
 
 
 STYLE = """
-.errors .text { min-width: 20rem; max-width: 44rem; overflow-wrap: anywhere; }
-.text p { margin: 0; }
 .choices { list-style: none; margin: .3rem 0 0; padding: 0; }
 .choices li { display: grid; grid-template-columns: 4.5rem 1fr; gap: .5rem;
   padding: .1rem .4rem; border-radius: .3rem; }

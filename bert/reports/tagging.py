@@ -14,7 +14,7 @@ def section(key: str, evaluation: Any) -> str:
   """The scores and the errors of a data set.
 
   Args:
-    key: unused; the section has no charts.
+    key: unused.
     evaluation: has `details`, the content of eval_results.json, and
       `sentences`, with `where`, `words`, `loss`, and `spans(scheme)`: the true
       and the predicted entities, as (type, first word, end).
@@ -59,17 +59,15 @@ def _sentences(evaluation):
     ]
     for sentence, true, predicted in wrong[:_MAX_SENTENCES]
   ]
-  title = "Sentences with the largest loss"
-  text = (
-    f"{len(wrong):,} of {len(evaluation.sentences):,} sentences have an error"
+  return training_page.examples_table(
+    "Sentences with the largest loss",
+    f"{len(wrong):,} of {len(evaluation.sentences):,} sentences have an error",
+    ["line", "sentence", "#loss"],
+    rows,
+    len(wrong),
+    '<mark class="hit">correct</mark> '
+    '<mark class="miss">missed or wrong</mark>',
   )
-  if len(rows) < len(wrong):
-    text += f"; the table has the first {len(rows)}"
-  table = html.table(title, ["line", "sentence", "#loss"], rows, "errors")
-  legend = (
-    '<mark class="hit">correct</mark> <mark class="miss">missed or wrong</mark>'
-  )
-  return f"<h3>{title}</h3><p>{text}. {legend}</p>" + table
 
 
 def _line(name, content):
@@ -95,8 +93,7 @@ mark { color: inherit; border-radius: .3rem; padding: .05rem .3rem; }
 mark.hit { background: rgb(var(--hit) / .22); }
 mark.miss { background: rgb(var(--miss) / .32); }
 mark small { font-size: .7rem; font-weight: 650; opacity: .8; }
-.errors .text { min-width: 22rem; max-width: 48rem; overflow-wrap: anywhere; }
-.text p { margin: 0; line-height: 1.7; display: grid;
+.text p { line-height: 1.7; display: grid;
   grid-template-columns: 5.5rem 1fr; }
 .text b { color: var(--faint); font-size: .85rem; font-weight: 500; }
 """

@@ -13,8 +13,8 @@ _MAX_CONFUSIONS = 20
 
 
 def write(
-  path: str,
-  title: str,
+  folder: str,
+  task_name: str,
   evaluations: Sequence[Any],
   section: Callable[[str, Any], str],
   history: Mapping[str, Sequence[tuple[int, float]]],
@@ -23,18 +23,17 @@ def write(
   verdicts: Mapping[str, verdict.Verdict] | None = None,
   warnings: Sequence[str] = (),
 ) -> None:
-  """Writes the page: first whether the result is good, then why.
+  """Writes report.html: first whether the result is good, then why.
 
   Args:
-    path: the file to write.
-    title: heading of the page.
+    folder, task_name: of the run; their names are the heading of the page.
     evaluations: one for each data set, with its `name`; its `results`, a dict
       from metric to number, of which the header shows those that start with
       `eval_`; and its `counts`, more numbers for the header.
     section: from a key, unique in the page, and an evaluation to the HTML of
       its section.
-    history: dict from the tag of a scalar to its (step, value) pairs; "dev/"
-      precedes metrics of the development set.
+    history: the (step, value) pairs of each scalar; "dev/" precedes the names
+      of those of the development set.
     record: the content of flags.json.
     style: CSS of the sections.
     verdicts: the Verdict on each data set, by its name.
@@ -56,44 +55,27 @@ def write(
     sections.append((name, section(f"set-{number}", evaluation)))
   sections.append(("Learning curves", _curves(history)))
   sections.append(("Flags and versions", _record(record)))
+  header = "".join(
+    _key_figures(evaluation, verdicts.get(evaluation.name))
+    for evaluation in evaluations
+  )
+  title = f"{task_name}: {os.path.basename(os.path.abspath(folder))}"
+  html.write(
+    os.path.join(folder, "report.html"),
+    html.document(title, header, _body(sections), charts.CSS + _CSS + style),
+  )
+
+
+def _body(sections):
+  """The sections, each a heading and its HTML, with links to them."""
   links = content = ""
   for number, (heading, part) in enumerate(sections, 1):
     key, heading = f"section-{number}", html.escape(heading)
     links += f'<li><a href="#{key}">{heading}</a></li>'
     content += f'<section id="{key}"><h2>{heading}</h2>{part}</section>\n'
-  body = (
+  return (
     f'<nav aria-label="Contents"><ol>{links}</ol></nav>\n'
     f"<main>\n{content}</main>\n"
-  )
-  header = "".join(
-    _key_figures(evaluation, verdicts.get(evaluation.name))
-    for evaluation in evaluations
-  )
-  html.write(
-    path, html.document(title, header, body, charts.CSS + _CSS + style)
-  )
-
-
-def write_run(
-  folder: str,
-  task_name: str,
-  evaluations: Sequence[Any],
-  section: Callable[[str, Any], str],
-  history: Mapping[str, Sequence[tuple[int, float]]],
-  record: Mapping,
-  style: str = "",
-  **judgement,
-) -> None:
-  """Writes report.html of the run in a folder; see `write`."""
-  write(
-    os.path.join(folder, "report.html"),
-    f"{task_name}: {os.path.basename(os.path.abspath(folder))}",
-    evaluations,
-    section,
-    history,
-    record,
-    style,
-    **judgement,
   )
 
 
@@ -187,6 +169,29 @@ def _curve(key, title, lines):
       axes.legend()
 
   return charts.figure(key, title, caption, (4.2, 2.5), draw)
+
+
+def examples_table(
+  title: str,
+  text: str,
+  columns: Sequence[str],
+  rows: Sequence[Sequence[str]],
+  count: int,
+  legend: str = "",
+) -> str:
+  """A table of the first examples of `count`, below a heading and a sentence.
+
+  Args:
+    title: the heading.
+    text: the sentence without its point.
+    columns, rows: see `html.table`.
+    count: number of all examples that the table could have.
+    legend: HTML after the sentence.
+  """
+  if len(rows) < count:
+    text += f"; the table has the first {len(rows)}"
+  table = html.table(title, columns, rows, "errors") if rows else ""
+  return f"<h3>{title}</h3><p>{text}. {legend}</p>{table}"
 
 
 def label_table(scores: Mapping[str, Mapping], name: str = "Labels") -> str:
@@ -283,6 +288,9 @@ def bar_cell(share: float) -> str:
 
 
 _CSS = """
+.errors td { min-width: 5rem; max-width: 12rem; overflow-wrap: break-word; }
+.errors .text { min-width: 18rem; max-width: 44rem; overflow-wrap: anywhere; }
+.text p { margin: 0; }
 .set { color: var(--faint); margin: 1rem 0 .4rem; }
 .set strong { color: var(--ink, inherit); font-weight: 600; }
 nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;

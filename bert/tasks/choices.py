@@ -11,12 +11,9 @@ _SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
 class Example(NamedTuple):
   """A question with its choices.
 
-  Attributes:
-    where: file and line, for messages and results.
-    context: the text before.
-    question: the beginning of all choices, or a question; may be empty.
-    choices: two or more texts.
-    label: index of the right choice; None if it is not known.
+  The question may be empty, or the beginning of all choices, of which there are
+  two or more. The label is the index of the right one; None if it is not known.
+  `where` is its file and line.
   """
 
   where: str
@@ -27,22 +24,17 @@ class Example(NamedTuple):
 
 
 def read_examples(path: str, is_labeled: bool) -> list[Example]:
-  """The examples of a .csv file in SWAG's format, or of a .jsonl file.
-
-  Args:
-    path: the file, or a gzip file (.gz) of it.
-    is_labeled: whether each row has a `label`, which is read.
-  """
+  """The examples of a .csv file in SWAG's format, of .jsonl, or their .gz."""
   table = tables.read_table(path)
   names = table.names
   is_swag = all(name in names for name in _SWAG_COLUMNS)
-  if not (is_swag or {"context", "choices"} <= set(names)):
+  is_known = is_swag or {"context", "choices"} <= set(names)
+  if not is_known or (is_labeled and "label" not in names):
+    label = ", with label, the index of the right choice" * is_labeled
     raise UserError(
       f"{path} has neither SWAG's columns, {', '.join(_SWAG_COLUMNS)}, nor "
-      f"context and choices; rename them"
+      f"context and choices{label}; rename its columns, or add them"
     )
-  if is_labeled and "label" not in names:
-    raise UserError(f"{path} has no label; add the index of the right choice")
   return [
     _example(where, row, is_swag, is_labeled)
     for where, row in table.named_rows()

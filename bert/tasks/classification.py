@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +19,7 @@ from absl import logging
 from bert import layers
 import modeling
 import tokenization
-from bert.errors import UserError, listing, plural
+from bert.errors import plural
 from bert.data import files
 from bert.reports import classification as classification_report
 from bert.tasks import (
@@ -33,7 +32,6 @@ from bert.tasks import (
 )
 from bert.tasks import labels as label_types
 from bert.tasks.examples import (
-  LONG_TEXT,
   DataProcessor,
   InputExample,
   content_hash,
@@ -41,7 +39,6 @@ from bert.tasks.examples import (
   feature_row,
   feature_spec,
   label_id,
-  least_length,
   without_label,
 )
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
@@ -94,23 +91,6 @@ class ClassifierSettings(Settings):
   temperatures: tuple[float, ...] = ()
   held_out: str = ""
   trained_on: str = ""
-
-  def check(self) -> None:
-    if self.long_text not in LONG_TEXT:
-      raise ValueError(
-        f"long_text={self.long_text!r}; known are {listing(LONG_TEXT)}"
-      )
-    least = least_length(self.long_text)
-    if self.max_seq_length < least:
-      raise ValueError(
-        f"max_seq_length is {self.max_seq_length}, and must be at least {least}"
-      )
-    if fault := label_types.fault_of(self.labels):
-      raise ValueError(fault)
-    self.label_type()
-    self.seen()
-    if not all(0 < value < math.inf for value in self.temperatures):
-      raise ValueError(f"temperatures are {self.temperatures}, not positive")
 
   def seen(self) -> SeenRows | None:
     """The rows that the model has seen; None if they are not known."""
@@ -185,15 +165,11 @@ def create_model(
   num_labels: int,
   use_one_hot_embeddings: bool,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a softmax classifier.
+  """BERT with a softmax classifier of C labels.
 
   Args:
-    bert_config: a BertConfig.
-    is_training: whether dropout is on.
     input_ids, input_mask, segment_ids: integer [B, S].
     labels: integer [B].
-    num_labels: number of labels, C.
-    use_one_hot_embeddings: see BertModel.
 
   Returns:
     loss (scalar), per_example_loss [B], logits [B, C], probabilities [B, C].
@@ -226,13 +202,8 @@ def model_fn_builder(
 ) -> Callable[..., estimator.EstimatorSpec]:
   """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
 
-  Args:
-    bert_config: a BertConfig.
-    num_labels: number of labels, C.
-    init_checkpoint: initial weights, or None.
-    learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-    use_tpu: has no effect; the strategy knows the device.
-    use_one_hot_embeddings, precision: see BertModel.
+  See `create_optimizer` for the rates and steps. `use_tpu` has no effect; the
+  strategy knows the device.
   """
   names = tuple(map(str, range(num_labels)))
   settings = ClassifierSettings(labels=names)
@@ -253,16 +224,13 @@ class ClassificationTask(Task):
   """A classification or regression task.
 
   Args:
-    settings: ClassifierSettings.
-    tokenizer: a FullTokenizer.
+    settings, tokenizer: see Task.
     name: its name, such as "MRPC".
     processor: a DataProcessor; None if no files are read.
     data_dir: folder of its files.
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
-    trained_on_pairs: whether the model in use was trained on pairs of texts;
-      None if that is unknown, or if the task trains.
     initial_folder: folder of the classifier that a training starts from, which
       the report compares with; None if there is none.
   """
@@ -283,7 +251,6 @@ class ClassificationTask(Task):
     metric_names: Sequence[str] = ("accuracy",),
     balances_labels: bool = False,
     submission_dir: str | None = None,
-    trained_on_pairs: bool | None = None,
     initial_folder: str | None = None,
   ):
     super().__init__(settings, tokenizer)
@@ -295,7 +262,6 @@ class ClassificationTask(Task):
     self._balances_labels = balances_labels
     self._label_weights = None
     self._submission_dir = submission_dir
-    self._trained_on_pairs = trained_on_pairs
     self._initial_folder = initial_folder
     self._hashes = {}
     self._seen = self._seen_before = settings.seen() or NO_ROWS
@@ -456,8 +422,9 @@ class ClassificationTask(Task):
     if split == "test":
       sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
     for suffix, examples in sets.items():
-      self._check_texts(examples, split)
-      self._hashes[split + suffix] = content_hash(examples)
+      self._hashes[split + suffix] = content_hash(
+        [e.text_a, e.text_b, e.label] for e in examples
+      )
       if split != "test":
         label_ids = [label_id(e, self.label_type) for e in examples]
       if split == "train":
@@ -479,18 +446,6 @@ class ClassificationTask(Task):
     """Computes the label weights, with --class_weights=balanced."""
     if self._balances_labels:
       self._label_weights = self.label_type.balanced_weights(label_ids)
-
-  def _check_texts(self, examples, split):
-    """Raises UserError if the model was trained on another number of texts."""
-    on_pairs = self._trained_on_pairs
-    found = {example.text_b is not None for example in examples}
-    if on_pairs is not None and found == {not on_pairs}:
-      names = ("single texts", "pairs of texts")
-      raise UserError(
-        f"--task_name={self.name}: the {split} set has {names[not on_pairs]}, "
-        f"but the model was trained on {names[on_pairs]}; pass the task that "
-        f"it was trained on"
-      )
 
   def features(
     self, examples: Iterable[InputExample], is_training: bool
@@ -567,9 +522,6 @@ class ClassificationTask(Task):
   ) -> classification_report.ClassifiedSet:
     """The task's metrics, and the predictions for the report."""
     label_type = self.label_type
-    answers = list(answers)
-    if not answers:
-      raise UserError(f"{self.name}: the {rows.name} has no example")
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
     losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
     probabilities = np.asarray(label_type.probabilities(logits))

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 import tokenization
-from bert.errors import UserError
 from bert.data import instances
 
 
@@ -25,13 +24,7 @@ def dynamic_masking(
 
   The masks of a row are drawn from (seed, ordinal), its number in the whole
   training. So each epoch has new masks, and a continued training has the same
-  masks as one that was not interrupted.
-
-  Args:
-    tokenizer: the FullTokenizer of the records.
-    masked_lm_prob, do_whole_word_mask: as `instances` takes them.
-    max_predictions_per_seq: P.
-    seed: int.
+  masks as one that was not interrupted. `instances` explains the arguments.
 
   Returns:
     A function of a batch of unmasked features and of ordinals, integer [B],
@@ -39,13 +32,8 @@ def dynamic_masking(
     `masked_lm_ids` and `masked_lm_weights` [B, P].
   """
   special = tokenizer.special
-  if special.mask not in tokenizer.vocab:
-    raise UserError(
-      f"the vocabulary has no piece {special.mask}, which --dynamic_masking "
-      f"needs; pass the vocabulary that the records were made with"
-    )
   pieces = list(tokenizer.vocab)
-  words = instances.WholeWords()
+  words = instances.PIECES
   if do_whole_word_mask:
     words = instances.whole_words(tokenizer)
 
@@ -57,10 +45,8 @@ def dynamic_masking(
       max_predictions_per_seq,
       pieces,
       random.Random(f"{seed}/{ordinal}"),
-      words.continuations,
-      [i for i, piece in enumerate(row) if piece not in special[:2]],
-      special.mask,
-      words.lone,
+      special,
+      words,
     )
     labels = ids[positions]
     ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]
@@ -70,10 +56,7 @@ def dynamic_masking(
 
 
 def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
-  """A masked batch; see `dynamic_masking`.
-
-  `mask_row` masks ids in place, and returns positions and the original ids.
-  """
+  """A masked batch; `mask_row` masks ids in place, returns where and which."""
   input_ids = features["input_ids"]
   shape = [input_ids.shape[0], max_predictions_per_seq]
 

@@ -41,13 +41,7 @@ class Training:
 def check(
   training: Training, pairs: Sequence[text_pairs.Pair], size: int
 ) -> None:
-  """Raises UserError if pairs and vectors do not suit a Training.
-
-  Args:
-    training: the Training.
-    pairs: the training set.
-    size: D, the size of a vector.
-  """
+  """Raises UserError if pairs and vectors of a size do not suit a Training."""
   wrong = [n for n in training.dimensions if not 0 < n <= size]
   if wrong:
     raise UserError(
@@ -61,18 +55,11 @@ def check(
       raise UserError(
         f"{given} needs --score_column or --label_column; pass one"
       )
-    if any(pair.negatives for pair in pairs):
-      raise UserError(f"{given} reads no --negative_column; omit it")
     if training.loss == "cosine":
       text_pairs.check_unit_scores(pairs)
   elif not {pair.score for pair in pairs} <= {None, 0.0, 1.0}:
     raise UserError(
       f"{given} reads no scores; pass --loss=cosent, or --label_column"
-    )
-  elif not any(pair.score != 0 for pair in pairs):
-    raise UserError(
-      f"{given} trains on pairs with label 1, and all labels are 0; pass "
-      f"another file"
     )
 
 
@@ -83,13 +70,10 @@ def compute(
   scores: tf.Tensor,
   is_labeled: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """The loss of a batch, a scalar.
+  """The loss of a batch, a scalar, without regard to `dimensions`.
 
-  Args:
-    training: the Training, whose dimensions are not used.
-    vectors, text_ids: see `ranking`.
-    scores: float [B].
-    is_labeled: 0 for rows to ignore, else 1, integer [B]; None if all count.
+  See `ranking` for `vectors` and `text_ids`; `scores` are float [B], and
+  `is_labeled` is 0 for rows to ignore, else 1, integer [B]; None if all count.
   """
   scale, both_ways = training.scale, training.both_ways
   if training.loss == "ranking":
@@ -213,12 +197,7 @@ def cosent(
 ) -> tf.Tensor:
   """log(1 + sum exp(scale (c_j - c_i))) over all pairs with score_i > score_j.
 
-  Only the order of the scores matters.
-
-  Args:
-    cosines, scores: float [B].
-    scale: factor of the cosines.
-    is_labeled: see `compute`.
+  Only the order of the scores matters. Cosines and scores are float [B].
   """
   differences = scale * (cosines - cosines[:, tf.newaxis])  # c_j - c_i at i, j.
   is_wrong_if_positive = scores[:, tf.newaxis] > scores

@@ -44,11 +44,10 @@ class EmbeddingTask(VectorTask):
   Args:
     settings: VectorSettings, with a pooling. Its prompts of the names
       QUERY_PROMPTS and DOCUMENT_PROMPTS are put before the texts.
-    tokenizer: a FullTokenizer.
+    tokenizer, paths: see Task.
     pairs: dict from split to its Pairs.
     searched: a Retrieval to evaluate on, instead of that of the Pairs.
     training: a Training.
-    paths: dict from split to its file.
   """
 
   name = "embeddings"

@@ -26,13 +26,9 @@ class Entity(NamedTuple):
 
 
 class FoundEntity(NamedTuple):
-  """An entity in a text.
+  """An entity in a text, from its character `start` up to `end`.
 
-  Attributes:
-    text: its characters, from `start` up to `end` of the whole text.
-    type: its type.
-    start, end: offsets in characters.
-    probability: that all its words have the predicted labels.
+  `probability` is that all its words have the predicted labels.
   """
 
   text: str
@@ -124,7 +120,7 @@ def found_entities(
     text: the text.
     spans: offsets of its words.
     labels, probabilities: the predicted label of each word.
-    scheme: how labels mark entities, see `find_scheme`, or None.
+    scheme: see `find_scheme`.
   """
   marked = entities(labels)
   if not scheme:

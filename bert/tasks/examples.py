@@ -30,18 +30,12 @@ LONG_TEXT = ("head", "head_tail", "mean_windows")
 HEAD_PART = 128 / 510
 
 
-def least_length(long_text: str) -> int:
-  """The least `max_seq_length` for one of LONG_TEXT."""
-  # [CLS], two [SEP] and, in a window, a piece of each text.
-  return 5 if long_text == "mean_windows" else 3
-
-
 @dataclasses.dataclass(eq=False)
 class InputExample:
   """A labeled text or pair of texts.
 
   Attributes:
-    guid: id of the example, unique in its data set.
+    guid: its id, unique in its data set.
     text_a: the text.
     text_b: the second text of a pair, or None.
     label: its label; None if it is unknown.
@@ -96,24 +90,20 @@ def feature_spec(
   }
 
 
-class MissingMethodError(UserError, NotImplementedError):
-  """A DataProcessor lacks a method that the flags need."""
-
-
 class DataProcessor:
   """Reads the data sets of a task; subclass it for a task of your own."""
 
   def get_train_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to train on."""
-    raise self._missing("get_train_examples", "--do_train")
+    raise NotImplementedError()
 
   def get_dev_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to evaluate on."""
-    raise self._missing("get_dev_examples", "--do_eval")
+    raise NotImplementedError()
 
   def get_test_examples(self, data_dir: str) -> Sequence[InputExample]:
     """The InputExamples to predict."""
-    raise self._missing("get_test_examples", "--do_predict")
+    raise NotImplementedError()
 
   def held_out_examples(self) -> Sequence[InputExample]:
     """The rows of the training file that are for evaluation only."""
@@ -124,12 +114,7 @@ class DataProcessor:
 
   def get_labels(self) -> Sequence[str]:
     """The labels, in the order of the model's outputs."""
-    raise self._missing("get_labels", "each task")
-
-  def _missing(self, method, user):
-    return MissingMethodError(
-      f"{type(self).__name__} has no {method}, which {user} needs"
-    )
+    raise NotImplementedError()
 
   def get_example_sets(
     self, data_dir: str, set_type: str
@@ -142,9 +127,7 @@ class DataProcessor:
   def _read_tsv(cls, input_file, quotechar=None):
     """The lines of a tab-separated UTF-8 file, each a list of str.
 
-    Args:
-      input_file: path of the file.
-      quotechar: character that quotes a field; None for no quoting.
+    A `quotechar` of None means that fields are not quoted.
     """
     text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
@@ -165,13 +148,9 @@ def convert_single_example(
 ) -> InputFeatures:
   """Converts an example to [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
-  Args:
-    ex_index: its index; --v=1 logs the first five examples.
-    example: InputExample or PaddingInputExample. A label of None is encoded as
-      the first label.
-    label_list: the labels, in the order of their ids, or a label type.
-    max_seq_length: S. Longer texts are truncated, the longer of a pair first.
-    tokenizer: a FullTokenizer.
+  Texts longer than S are truncated, the longer of a pair first. A label of None
+  is encoded as the first label. `ex_index` is the index of the example; --v=1
+  logs the first five.
   """
   label_type = label_types.as_label_type(label_list)
   (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
@@ -200,9 +179,8 @@ def convert_example(
     do not overlap. A pair has as many windows as its text with more windows;
     those of the other text are repeated.
 
-  `max_seq_length` must not be less than `least_length`. A label of None is
-  encoded as `label_type.no_label`. See `convert_single_example` for the
-  arguments.
+  A label of None is encoded as `label_type.no_label`. See
+  `convert_single_example` for the arguments.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length
@@ -243,8 +221,6 @@ def label_id(
   example: InputExample, label_type: label_types.LabelType
 ) -> int | list[int] | float:
   """The encoded label of an example."""
-  if example.label is None:
-    raise UserError(f"{example} has no label; add one")
   try:
     return label_type.encode(example.label)
   except UserError as error:
@@ -272,10 +248,7 @@ def file_based_convert_examples_to_features(
   tokenizer: tokenization.FullTokenizer,
   output_file: str,
 ) -> None:
-  """Writes the features of examples to a TFRecord file.
-
-  See `convert_single_example`.
-  """
+  """Writes features to a TFRecord file; see `convert_single_example`."""
   label_type = label_types.as_label_type(label_list)
   rows = (
     feature_row(
@@ -306,14 +279,8 @@ def file_based_input_fn_builder(
   """An `input_fn` that reads a file of features; see `input_fn_from_rows`.
 
   As in the original, an evaluation has the rows in their order and all S
-  positions, and its last batch may be smaller.
-
-  Args:
-    input_file: TFRecord file of `file_based_convert_examples_to_features`.
-    seq_length: S of the file.
-    is_training: whether rows are shuffled and repeated.
-    drop_remainder: whether to drop an incomplete last batch.
-    label_type: the label type; None for one label per row.
+  positions, and its last batch may be smaller. `label_type` is None for one
+  label per row.
   """
   spec = feature_spec(seq_length, label_type)
   return inputs.input_fn_from_file(
@@ -344,10 +311,9 @@ def without_label(example: InputExample) -> InputExample:
   return example
 
 
-def content_hash(examples: Iterable[InputExample]) -> str:
-  """SHA-256 of the texts and labels of examples; their ids do not matter."""
+def content_hash(rows: Iterable[Sequence]) -> str:
+  """SHA-256 of rows of JSON values, such as texts and labels."""
   digest = hashlib.sha256()
-  for e in examples:
-    row = json.dumps([e.text_a, e.text_b, e.label])
-    digest.update(row.encode())
+  for row in rows:
+    digest.update(json.dumps(row).encode())
   return digest.hexdigest()

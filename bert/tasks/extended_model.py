@@ -18,13 +18,7 @@ _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 def find_base(
   init_checkpoint: str, old: Sequence[str], do_lower_case: bool
 ) -> tuple[str, modeling.BertConfig]:
-  """The prefix and the configuration of the model to extend.
-
-  Args:
-    init_checkpoint: prefix or folder of the model, beside its bert_config.json.
-    old: its vocabulary.
-    do_lower_case: whether it reads lower-cased text.
-  """
+  """The prefix and the configuration of the model to extend, checked."""
   prefix = checkpoints.find_checkpoint(init_checkpoint)
   config = model_folder.load_config(os.path.dirname(prefix) or ".")
   tokenization.validate_case_matches_checkpoint(
@@ -61,7 +55,6 @@ def write_extended_model(
     output_dir: folder to write, in the format of a release.
     old, pieces: the vocabulary before and after.
     replaced: from each new piece to the old ones that it replaces.
-    do_lower_case: whether the model reads lower-cased text.
   """
   prefix, config = find_base(init_checkpoint, old, do_lower_case)
   # The name of a new folder does not tell it.

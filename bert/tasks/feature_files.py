@@ -51,20 +51,17 @@ def read_texts(
     number = 0
     for number, line in enumerate(text_files.read_lines(path), 1):
       check(parse_line(line), number)
-    if not number:
-      raise UserError(f"{path} is empty; pass one text per line")
     yield map(parse_line, text_files.read_lines(path))
-    return
-  is_empty = True
-  # A pipe, such as <(command) in a shell.
-  with text_files.open_input(path) as (reader, name):
-    for lines in text_files.lines_as_they_come(
-      reader, name, inputs.SORTED_ROWS
-    ):
-      yield [parse_line(text) for _, text in lines]
-      is_empty = False
-  if is_empty:
-    raise UserError(f"{name} is empty; pass one text per line")
+  else:  # A pipe, such as <(command) in a shell.
+    number = 0
+    with text_files.open_input(path) as (reader, path):
+      for lines in text_files.lines_as_they_come(
+        reader, path, inputs.SORTED_ROWS
+      ):
+        yield [parse_line(text) for _, text in lines]
+        number += 1
+  if not number:
+    raise UserError(f"{path} is empty; pass one text per line")
 
 
 def windows(
@@ -76,12 +73,7 @@ def windows(
 
   Texts of similar length within a window share a batch. A window ends with its
   block, so all features of a block are yielded before the next block is
-  requested.
-
-  Args:
-    model: a model of vectors.
-    blocks: the texts, in blocks as they arrive.
-    progress: called after each batch with the number of its texts.
+  requested. `progress` gets the number of texts of each batch.
   """
   task = model.task
   vector_bytes = 4 * int(np.prod(task.vector_shape(model.config)))
@@ -108,24 +100,9 @@ def format_of(path: str) -> str:
   return extension if dot and extension in _WRITERS else "jsonl"
 
 
-def check_output(path: str, dtype: str) -> None:
-  """Raises UserError unless features can be written as requested.
-
-  Args:
-    path: the file, or "-" for standard output.
-    dtype: "float32" or "float16".
-  """
-  file_format = format_of(path)
-  if path.lower().endswith(".gz") and file_format != "jsonl":
-    raise UserError(
-      f"--output_file={path}: only JSON Lines can be .gz; remove .gz"
-    )
-  if file_format == "jsonl" and dtype != "float32":
-    raise UserError(
-      f"--dtype={dtype} has no effect on JSON Lines; omit it, or pass an "
-      f"--output_file that ends in .npz or .parquet"
-    )
-  if file_format == "parquet":
+def check_packages(path: str) -> None:
+  """Raises UserError unless the package for the format of a file is there."""
+  if format_of(path) == "parquet":
     import_optional(
       "pyarrow.parquet", f"--output_file={path}", "requirements-formats.txt"
     )
@@ -133,14 +110,9 @@ def check_output(path: str, dtype: str) -> None:
 
 @contextlib.contextmanager
 def open_features(path: str, model: LoadedModel) -> Iterator[Write]:
-  """Yields a function that appends features to a file.
+  """Yields a function that appends features to a file, or to "-", stdout.
 
-  The file appears under its name when it is complete.
-
-  Args:
-    path: the file, whose extension selects the format, or "-" for standard
-      output.
-    model: the model of the features.
+  The extension selects the format. The file appears when it is complete.
   """
   with contextlib.ExitStack() as stack:
     is_stream = path == text_files.STREAM

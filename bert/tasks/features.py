@@ -22,7 +22,6 @@ import modeling
 import tokenization
 from bert.errors import UserError, listing
 from bert.data import records, sequences
-from bert.tasks.examples import least_length
 from bert.training.task import Field, Settings, Task
 
 LAYERS = (-1, -2, -3, -4)
@@ -34,9 +33,6 @@ DTYPES = ("float32", "float16")
 # Names of the prompts of queries, and of documents, by preference.
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
-# The poolings over all tokens, which can exclude [CLS] and [SEP].
-_OVER_TOKENS = ("mean", "max", "mean_sqrt_len")
 
 # Control characters that `str.split` treats as separators are in words: the
 # tokenizer drops them, which joins the text on both sides.
@@ -115,21 +111,19 @@ class VectorSettings(Settings):
   prompt: str = ""
 
   def check(self) -> None:
-    _check_options(self)
-    _check_prompts(self)
-    least = least_length(self.long_text)
-    if self.max_seq_length < least:
-      raise UserError(
-        f"--max_seq_length={self.max_seq_length} is too short for --long_text="
-        f"{self.long_text}; pass {least} or more"
-      )
+    for name, known in (
+      ("pooling", POOLINGS),
+      ("layer_combination", LAYER_COMBINATIONS),
+      ("long_text", LONG_TEXT),
+      ("dtype", (*DTYPES, "float64")),
+    ):
+      value = getattr(self, name)
+      if value not in known:
+        raise UserError(f"--{name}={value} is not one of {', '.join(known)}")
+    self.prompt_text()
 
   def prompt_text(self, name: str = "") -> str:
-    """The text of a prompt; without a name, that of `prompt`.
-
-    Raises:
-      UserError: the model has no such prompt.
-    """
+    """The text of a prompt; without a name, that of `prompt`."""
     known = {"": "", **dict(self.prompts)}
     name = name or self.prompt
     if name not in known:
@@ -176,12 +170,6 @@ class VectorTask(Task):
     if self.settings.prompts:
       self.inputs = (*self.inputs, Field("prompt", default=""))
 
-  @classmethod
-  def changed(cls, settings: VectorSettings, **options) -> VectorSettings:
-    if options.get("pooling") == "none":  # Only a text's vector has a length.
-      options = {"normalize": False, **options}
-    return super().changed(settings, **options)
-
   def vector_shape(self, config: modeling.BertConfig) -> tuple[int, ...]:
     """Of a token's values, (layers, H), or of a text's vector."""
     size, count = config.hidden_size, len(self.settings.layers)
@@ -219,12 +207,8 @@ class VectorTask(Task):
     """The rows that show a text, or both texts of a pair, in windows.
 
     A pair has as many rows as its text with more windows; those of the other
-    text are repeated.
-
-    Returns:
-      rows: the model's inputs.
-      sources: the (row, start, end) of the tokens that, joined, are those of
-        the whole texts. A repeated window counts in its first row.
+    text are repeated. Also returns the (row, start, end) of the tokens that,
+    joined, are those of the whole texts; repeated windows count once.
     """
     windows = [
       sequences.overlapping_windows(len(text), share, share // 2 or 1)
@@ -307,15 +291,7 @@ class VectorTask(Task):
 
   def _converted(self, array):
     """An array in `dtype`, and no view, which would keep the whole batch."""
-    dtype = self.settings.dtype
-    try:
-      with np.errstate(over="raise"):
-        return array.astype(dtype, copy=array.base is not None)
-    except FloatingPointError as error:
-      raise UserError(
-        f"--dtype={dtype}: a number is larger than "
-        f"{np.finfo(dtype).max:.0f}, the largest float16; pass --dtype=float32"
-      ) from error
+    return array.astype(self.settings.dtype, copy=array.base is not None)
 
   def public(self, answer: Features) -> dict:
     """The `vector`, or the `tokens` and their `vectors`."""
@@ -351,47 +327,8 @@ def align(
   return pieces, starts
 
 
-def _check_options(settings):
-  """Raises UserError for unknown values, and options without effect."""
-  pooling = settings.pooling
-  for name, known in (
-    ("pooling", POOLINGS),
-    ("layer_combination", LAYER_COMBINATIONS),
-    ("long_text", LONG_TEXT),
-    ("dtype", (*DTYPES, "float64")),
-  ):
-    value = getattr(settings, name)
-    if value not in known:
-      raise UserError(f"--{name}={value} is not one of {', '.join(known)}")
-  joins = settings.layer_combination != "last"
-  for name, is_set, poolings in (
-    ("layer_combination", joins, ("cls", *_OVER_TOKENS)),
-    ("normalize", settings.normalize, POOLINGS[1:]),
-    ("exclude_special", settings.exclude_special, _OVER_TOKENS),
-  ):
-    if is_set and pooling not in poolings:
-      raise UserError(
-        f"--{name} has no effect with --pooling={pooling}; omit it, or pass "
-        f"--pooling=mean"
-      )
-
-
-def _check_prompts(settings):
-  """Raises UserError unless prompts are pairs of texts, with the default."""
-  for pair in settings.prompts:
-    is_pair = isinstance(pair, tuple) and len(pair) == 2
-    if not is_pair or not all(pair) or {*map(type, pair)} != {str}:
-      raise UserError(f"prompts: {pair!r} is no pair of a name and a text")
-  settings.prompt_text()
-
-
 def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
-  """The layers, counted from 0, in a model of `num_layers`.
-
-  Args:
-    layers: different ones; -1 is the highest, 0 the lowest.
-    num_layers: the number of layers of the model.
-  """
+  """The layers from 0 of a model of `num_layers`, where -1 is the highest."""
   indices = [layer % num_layers for layer in layers]
   in_range = all(-num_layers <= layer < num_layers for layer in layers)
   if not in_range or len(set(indices)) < len(indices):

@@ -9,7 +9,6 @@ Scoring".
 """
 
 import dataclasses
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
@@ -33,10 +32,6 @@ class MaskSettings(Settings):
 
   top_k: int = 5
 
-  def check(self) -> None:
-    if not isinstance(self.top_k, numbers.Integral) or self.top_k < 1:
-      raise UserError(f"top_k={self.top_k} is not a whole number of at least 1")
-
 
 class MaskTask(Task):
   """Masked words, and scores of texts, by a pre-trained model."""
@@ -48,7 +43,6 @@ class MaskTask(Task):
 
   def __init__(self, settings=None, tokenizer=None):
     super().__init__(settings, tokenizer)
-    self.settings.check()
     self._continuations = instances.word_continuations(tokenizer)
 
   @classmethod
@@ -57,15 +51,10 @@ class MaskTask(Task):
 
   def prepare(self, model: model_folder.Model) -> None:
     special = self.tokenizer.special
-    if special.mask not in self.tokenizer.vocab:
-      raise UserError(
-        f"the vocabulary beside {model.checkpoint} has no {special.mask}; pass "
-        f"a model that was trained on masked words"
-      )
+    self._is_paired = self.needs_pooler = _check_heads(model)
     self._mask_id = self.tokenizer.vocab[special.mask]
     self._ends = special[:2]
     self._config = model.config
-    self._is_paired = self.needs_pooler = _check_heads(model)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     return pretraining.variable_shapes(config, self._is_paired)
@@ -159,11 +148,7 @@ class MaskTask(Task):
     return self.tokenizer.inv_vocab.get(index, "?")
 
   def _ask(self, rows, compute):
-    """For each row, the outputs at its masks.
-
-    Without masks, those at [CLS], where the text is left as it is, and at all
-    pieces, each masked in turn.
-    """
+    """The outputs at each row's masks; without any, at [CLS] and all pieces."""
     positions = [
       row.masks or [0, *self._positions_of_text(row)] for row in rows
     ]

@@ -253,6 +253,18 @@ def _remedy(task, split):
   )
 
 
+def _find_in(data_dir, name):
+  """The path of a file or a folder of a task."""
+  path = os.path.join(data_dir, name)
+  if not files.exists(path):
+    files.check_is_folder(data_dir, f"--data_dir={data_dir}")
+    raise UserError(
+      f"--data_dir={data_dir} has no {name}; pass the folder of the task's "
+      f"files"
+    )
+  return path
+
+
 class GlueProcessor(DataProcessor):
   """Reads the data sets of `task`, a row of `TASKS`."""
 
@@ -322,13 +334,7 @@ class GlueProcessor(DataProcessor):
 
   def _read_file(self, split, data_dir, set_type):
     """The InputExamples of a TsvFile."""
-    path = os.path.join(data_dir, split.file)
-    if not files.exists(path):
-      files.check_is_folder(data_dir, f"--data_dir={data_dir}")
-      raise UserError(
-        f"--data_dir={data_dir} has no file {split.file}; pass the folder of "
-        f"the task's files"
-      )
+    path = _find_in(data_dir, split.file)
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
@@ -399,13 +405,7 @@ class GlueProcessor(DataProcessor):
     """The InputExamples of a Folder, by label."""
     examples = []
     for label in self.get_labels():
-      folder = os.path.join(data_dir, split.name, label)
-      if not files.isdir(folder):
-        files.check_is_folder(data_dir, f"--data_dir={data_dir}")
-        raise UserError(
-          f"--data_dir={data_dir} has no folder {split.name}/{label}; pass the "
-          f"folder of the task's files"
-        )
+      folder = _find_in(data_dir, f"{split.name}/{label}")
       for file in sorted(files.listdir(folder)):
         stem, extension = os.path.splitext(file)
         if extension == ".txt":
@@ -432,11 +432,6 @@ class XnliProcessor(GlueProcessor):
   def __init__(self, language: str | None = None):
     if language is not None:
       self.language = language
-    if self.language not in XNLI_LANGUAGES:
-      raise UserError(
-        f"--xnli_language={self.language} is not one of "
-        f"{', '.join(XNLI_LANGUAGES)}"
-      )
 
   @property
   def task(self) -> GlueTask:
@@ -463,10 +458,7 @@ MrpcProcessor = PROCESSORS["mrpc"]
 def find_key(
   name: str, processors: Mapping[str, type[DataProcessor]] = PROCESSORS
 ) -> str:
-  """The key of a task, such as sst-2 for "SST2".
-
-  Case, hyphens and underscores are ignored.
-  """
+  """The key of a task, such as sst-2 for "SST2", "sst_2" or "Sst-2"."""
   if name in processors:
     return name
   keys = {_plain(key): key for key in processors}
@@ -492,10 +484,8 @@ def task_folder(data_dir: str, task: GlueTask) -> str:
 def submission_lines(task: GlueTask, predictions: Iterable[float]) -> str:
   """The content of a file for GLUE's leaderboard.
 
-  Args:
-    task: a row of `TASKS`.
-    predictions: label ids or, for a regression, numbers, which are clipped to
-      STS-B's scale of 0 to 5; one for each row of a test set.
+  `predictions` are label ids or, for a regression, numbers, which are clipped
+  to STS-B's scale of 0 to 5.
   """
   lines = ["index\tprediction\n"]
   for index, prediction in enumerate(predictions):

@@ -28,13 +28,13 @@ def scores(
   examples: Sequence[InputExample],
   truth: np.ndarray,
 ) -> dict[str, float] | None:
-  """The metrics of a classifier on rows; None if it has other labels.
+  """The metrics of the classifier in a folder; None if it has other labels.
 
   Args:
-    folder: its folder.
-    label_type: the label type of the rows.
+    folder: the folder.
+    label_type: the label type of the examples.
     names: keys of `metrics.METRICS`.
-    examples: the rows.
+    examples: the examples.
     truth: their labels, in the form of `label_type.predictions`.
   """
   model = loaded_model.load(folder)

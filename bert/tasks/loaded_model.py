@@ -40,18 +40,8 @@ _OF_ENGINE = (
 class LoadedModel:
   """A trained model, loaded once.
 
-  Args:
-    task: the Task.
-    model: its Model.
-    folder: where it is from.
-    **engine: see `predictor.Predictor`.
-
-  Attributes:
-    task: the Task, with `inputs` and `settings`.
-    kind: the kind of task, such as "classification".
-    config: its BertConfig.
-    labels: its labels; none for most tasks.
-    predictor: computes rows.
+  It has its `task`, the `kind` of it, such as "classification", its `config`,
+  and its `labels`, if it has any. See `predictor.Predictor` for `engine`.
   """
 
   def __init__(
@@ -108,9 +98,7 @@ class LoadedModel:
   ) -> list:
     """The task's answers to examples, computed in batches.
 
-    Args:
-      examples: from `Task.example`.
-      progress: called after each batch with the number of its rows.
+    `progress` is called after each batch with the number of its rows.
     """
     if not examples:
       return []
@@ -138,34 +126,19 @@ class LoadedModel:
     """The inputs without a default."""
     return [field for field in self.fields if field.default is None]
 
-  def _named(self, values, where):
-    """The values of a tuple by the names of the inputs."""
-    fields = self.fields
-    if len(values) != len(fields):
-      fields = self.required
-    if len(values) != len(fields):
-      raise UserError(
-        f"{where} has {plural(len(values), 'value')}; the model reads "
-        f"{listing([field.name for field in self.fields])}"
-      )
-    names = (field.name for field in fields)
-    return dict(zip(names, values, strict=True))
-
   def parse(self, value: object, where: str = "the input") -> Texts:
     """The inputs in a tuple, or a JSON value: by name, or the only text."""
-    if isinstance(value, str) and len(self.required) == 1:
-      value = (value,)
-    if isinstance(value, tuple):
-      value = self._named(value, where)
     names = [field.name for field in self.fields]
-    if not isinstance(value, dict):
-      raise UserError(f"{where} is not an object with {listing(names)}")
-    unknown = sorted(value.keys() - set(names))
-    if unknown:
+    found = (value,) if isinstance(value, str) else value
+    if isinstance(found, tuple):
+      given = self.fields if len(found) == len(names) else self.required
+      if len(found) == len(given):
+        found = {f.name: text for f, text in zip(given, found, strict=True)}
+    if not isinstance(found, dict) or not found.keys() <= set(names):
       raise UserError(
-        f"{where} has {listing(unknown)}; the model reads {listing(names)}"
+        f"{where} is not an object with {listing(names)}, or their values"
       )
-    return tuple(_read(field, value, where) for field in self.fields)
+    return tuple(_read(field, found, where) for field in self.fields)
 
 
 def _read(field, value, where):
@@ -173,16 +146,12 @@ def _read(field, value, where):
   found = value.get(field.name)
   if found is None:
     found = field.default
-  if found is None:
-    raise UserError(f"{where} has no {field.name}; pass it")
-  if not field.is_list:
-    if not isinstance(found, str):
-      raise UserError(f"{where}: {field.name} is not a string")
-    return found
-  if not isinstance(found, list) or not all(
-    isinstance(text, str) for text in found
-  ):
-    raise UserError(f"{where}: {field.name} is not a list of strings")
+  is_right = isinstance(found, list if field.is_list else str)
+  if not (is_right and all(isinstance(text, str) for text in found)):
+    raise UserError(
+      f"{where}: {field.name} is {'missing; pass' if found is None else 'not'} "
+      f"{'a list of strings' if field.is_list else 'a string'}"
+    )
   return found
 
 
@@ -223,10 +192,6 @@ def load(
       `predictor.Predictor`; and settings of the task, such as `top_k`,
       `pooling` or `max_seq_length`.
   """
-  if not model_dir:
-    raise UserError(
-      f"{model_dir!r} is not a model; pass the path of its folder"
-    )
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
   folder = downloads.local_path(os.fspath(model_dir))
   found, model = find_task(folder, task, **options)
@@ -236,13 +201,7 @@ def load(
 def find_task(
   folder: str, kind: str | None = None, **options
 ) -> tuple[Task, model_folder.Model]:
-  """The task of the model in a folder, and the model.
-
-  Args:
-    folder: the folder.
-    kind: see `task` of `load`.
-    **options: settings of the task.
-  """
+  """The task of the model in a folder, and the model; see `load`."""
   trained, fields = task_file.read(folder)
   kind = kind or trained or "vectors"
   if kind != trained:
@@ -277,11 +236,7 @@ def load_task(
 ) -> LoadedModel:
   """A model whose files are known, with a kind of task; see `load`.
 
-  Args:
-    model: the Model.
-    kind: the kind of task.
-    folder: a folder that may record settings of that kind, or "".
-    **options: see `load`.
+  The settings of that kind that a folder records are used.
   """
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
   recorded, fields = task_file.read(folder) if folder else (None, {})
@@ -297,15 +252,7 @@ def make_task(
   folder: str,
   **options,
 ) -> Task:
-  """The task of a model.
-
-  Args:
-    model: the Model.
-    kind: the kind of task.
-    fields: the settings in its task.json.
-    folder: its folder.
-    **options: settings to use instead.
-  """
+  """The task of a model: `fields` are those of its task.json."""
   cls = registry.task_class(kind)
   settings = cls.Settings()
   if "max_seq_length" not in fields:

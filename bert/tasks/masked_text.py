@@ -93,11 +93,7 @@ def replaced(
 ) -> str:
   """The text with a piece in place of each mask.
 
-  Args:
-    text: the text.
-    pieces: as many as it has masks.
-    tokenizer: a FullTokenizer.
-    continuations: the pieces that continue the word before.
+  `continuations` are the pieces that continue the word before.
   """
   found, *spans = text.split(tokenizer.special.mask)
   for piece, span in zip(pieces, spans, strict=True):

@@ -8,8 +8,6 @@ output and a vector; a softmax runs over the choices of a row.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,6 +24,7 @@ from bert.reports import multiple_choice as page
 from bert.reports import verdict
 from bert.tasks import prediction_files
 from bert.tasks.choices import Example, read_examples
+from bert.tasks.examples import content_hash
 from bert.training.task import Field, Outputs, RowSet, Settings, Task
 
 CHOICE = "choice"  # The axis of choices.
@@ -76,10 +75,7 @@ class Choices(NamedTuple):
 class MultipleChoiceTask(Task):
   """SWAG, or other questions with several choices.
 
-  Args:
-    settings: Settings.
-    tokenizer: a FullTokenizer.
-    paths: dict from split to its file, or to its Examples.
+  `paths` has the file of each split, or its Examples.
   """
 
   kind = "multiple choice"
@@ -181,9 +177,7 @@ class MultipleChoiceTask(Task):
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the texts and labels of each split."""
     return {
-      split: hashlib.sha256(
-        json.dumps([example[1:] for example in found]).encode()
-      ).hexdigest()
+      split: content_hash(example[1:] for example in found)
       for split, found in self._examples.items()
     }
 
@@ -225,12 +219,7 @@ class MultipleChoiceTask(Task):
 
 @dataclasses.dataclass
 class ScoredChoices:
-  """A task's Evaluation, as the report takes it.
-
-  Attributes:
-    name: the data set, such as "dev set".
-    answers: for each example, (Example, probabilities, loss).
-  """
+  """An Evaluation, as the report takes it; answers are as `Choices`."""
 
   name: str
   answers: list[tuple[Example, list[float], float]]

@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import BinaryIO, TextIO
 
@@ -49,11 +50,8 @@ def predictions_table(
 ) -> str:
   """A table of predictions, with the texts of the examples.
 
-  Args:
-    label_type: the label type.
-    examples: the examples; their guids are the ids.
-    probabilities: [rows, C].
-    shows_given: whether the examples have labels, to be shown as `given`.
+  The ids are the examples' guids; probabilities are [rows, C]. The labels of
+  the examples may be shown as `given`.
   """
   is_pair = any(example.text_b is not None for example in examples)
   names = header(label_type)
@@ -87,8 +85,7 @@ def write_predictions(
     label_type: the label type.
     examples: the examples; their guids are the ids.
     logits: float [C] for each example.
-    more: function from the predictions to further files of them: dict from
-      path to text.
+    more: from the predictions to the content of further files, by path.
 
   Returns:
     The label type's prediction for each example.
@@ -108,32 +105,17 @@ def write_predictions(
   return predictions
 
 
-def answer_file(model: LoadedModel, path: str, writer: TextIO) -> None:
-  """Writes a table of predictions for a file of texts, or stdin ("-")."""
-  name = path.lower().removesuffix(".gz")
-  if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
-    raise UserError(
-      f"--predict_file={path} would be read as lines of text; pass a table as "
-      f"--test_file, with --task_name=custom and --do_predict"
-    )
-  with text_files.open_input(path) as (reader, name):
-    answer_lines(model, reader, writer, name)
-
-
 def answer_lines(
-  model: LoadedModel, reader: BinaryIO, writer: TextIO, name: str
+  model: LoadedModel, reader: BinaryIO, name: str, writer: TextIO | None = None
 ) -> None:
   """Writes a table of predictions for lines of text as they arrive.
 
-  Args:
-    model: a classifier.
-    reader: UTF-8 lines: a text, or two separated by a tab. If the model reads
-      pairs, empty lines at the end are ignored.
-    writer: receives the table.
-    name: name of the reader in messages.
+  A line of the reader, whose name is for messages, is a text, or two separated
+  by a tab. If the model reads pairs, empty lines at the end are ignored.
   """
   task = model.task
   is_pair = bool(task.settings.is_pair)
+  writer = writer or sys.stdout
   table = table_writer(writer)
   table.writerow(header(task.label_type))
   writer.flush()

@@ -54,15 +54,7 @@ def variable_shapes(
 def gather_indexes(
   sequence_tensor: tf.Tensor, positions: tf.Tensor
 ) -> tf.Tensor:
-  """The vectors at some positions of each row.
-
-  Args:
-    sequence_tensor: float [B, S, H].
-    positions: integer [B, P].
-
-  Returns:
-    float [B * P, H].
-  """
+  """The vectors [B * P, H] at positions [B, P] of a sequence [B, S, H]."""
   sequence_tensor = tf.convert_to_tensor(sequence_tensor)
   positions = tf.convert_to_tensor(positions)
   batch, seq, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
@@ -105,7 +97,6 @@ def get_masked_lm_output(
   """Masked LM loss and log-probabilities (section 3.1, task 1).
 
   Args:
-    bert_config: a BertConfig.
     input_tensor: float [B, S, H], the last layer.
     output_weights: float [V, E], the table of word embeddings.
     positions: integer [B, P].
@@ -128,10 +119,8 @@ def get_next_sentence_output(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
   """Next-sentence loss and log-probabilities (section 3.1, task 2).
 
-  Args:
-    bert_config: a BertConfig.
-    input_tensor: float [B, H], the pooled output.
-    labels: integer [B] or [B, 1], 0 where B follows A, 1 where it is random.
+  The input is the pooled output [B, H]; labels, [B] or [B, 1], are 0 where B
+  follows A, and 1 where it is random.
 
   Returns:
     loss (scalar), per_example_loss [B], log_probs [B, 2].

@@ -16,7 +16,7 @@ from bert.data import files
 from bert.tasks import classification, glue, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassifierSettings
-from bert.tasks.examples import DataProcessor, least_length
+from bert.tasks.examples import DataProcessor
 from bert.tasks.initial_model import find_folder
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
@@ -66,8 +66,7 @@ class Run:
   Attributes:
     task: key of its processor.
     name: name of the task as GLUE writes it, or else its key.
-    data_dir: folder of its files.
-    output_dir: folder of its results.
+    data_dir, output_dir: folders of its files and of its results.
     submission_dir: folder of the files for GLUE's leaderboard.
     seed: its seed.
     init_checkpoint: initial weights, or None.
@@ -91,8 +90,6 @@ def make_runs(request: Request) -> list[Run]:
   tasks, in one subfolder per task.
   """
   tasks = _find_tasks(request.task_name)
-  if CUSTOM not in tasks and not request.data_dir:
-    raise UserError("--data_dir is required; pass a value")
   runs = []
   for seed in range(request.seed, request.seed + request.num_seeds):
     folder = request.output_dir
@@ -110,12 +107,7 @@ def _find_tasks(names):
     for task in (glue.GLUE_TASKS if name.lower() == "all" else [name])
   ]
   known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
-  tasks = list(dict.fromkeys(glue.find_key(name, known) for name in names))
-  if CUSTOM in tasks and len(tasks) > 1:
-    raise UserError(
-      f"--task_name={CUSTOM} cannot be combined with other tasks; run it alone"
-    )
-  return tasks
+  return list(dict.fromkeys(glue.find_key(name, known) for name in names))
 
 
 def _make_run(request, tasks, task, folder, seed):
@@ -165,11 +157,13 @@ def make_task(
   trained = read_trained(folder)
   trains = "train" in run.splits
   known = None if trains else trained
-  on_pairs = known and known.is_pair
   if known and run.task == CUSTOM:
-    _check_table_flags(request, known, folder)
-  if not (trained or trains):
-    _check_no_other_task(folder)
+    _check_second_text(request, known, folder)
+  if not (trained or trains) and folder and task_file.read(folder)[0]:
+    raise UserError(
+      f"{folder} holds a model of another task, not a classifier; pass another "
+      f"--output_dir or --init_checkpoint"
+    )
   initial, initial_folder = known, None
   if trains:  # A folder with earlier steps of this training does not count.
     initial = read_trained(model_folder.weights_folder("", run.init_checkpoint))
@@ -190,12 +184,6 @@ def make_task(
     if getattr(request, name) is not None
   }
   settings = dataclasses.replace(settings.with_label_type(label_type), **given)
-  least = least_length(settings.long_text)
-  if settings.long_text == "mean_windows" and settings.max_seq_length < least:
-    raise UserError(
-      f"--max_seq_length={settings.max_seq_length} leaves no room for "
-      f"--long_text=mean_windows; pass {least} or more"
-    )
   return classification.ClassificationTask(
     settings,
     tokenizer,
@@ -205,8 +193,6 @@ def make_task(
     metric_names=names,
     balances_labels=request.class_weights == "balanced" and trains,
     submission_dir=run.submission_dir,
-    # A processor of a user's own may mix single texts and pairs.
-    trained_on_pairs=on_pairs if task else None,
     initial_folder=initial_folder,
   )
 
@@ -214,11 +200,7 @@ def make_task(
 def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
   """How the data of a trained classifier were read: flags of its training.
 
-  Args:
-    output_dir, init_checkpoint: where the model that a command uses may be.
-
-  Returns:
-    The values of RECALLED, as far as the flags.json of the model has them.
+  They are RECALLED, as far as the flags.json of the model has them.
   """
   folder = output_dir
   if not (folder and model_folder.is_finished(folder)):
@@ -240,32 +222,14 @@ def read_trained(folder: str | None) -> ClassifierSettings | None:
   return task_file.load(classification.ClassificationTask, folder)
 
 
-def _check_table_flags(request, trained, folder):
-  """Raises UserError if flags for tables contradict a trained model.
-
-  Args:
-    request: a Request.
-    trained: the ClassifierSettings of the model.
-    folder: its folder.
-  """
-  # That of a model without a task.json is guessed.
-  is_known = trained.is_pair is not None
-  for kind in ("regression", "multilabel"):
-    if getattr(request, kind) and is_known and kind != trained.kind:
-      raise UserError(
-        f"--{kind}: the model in {folder} was trained for {trained.kind}; omit "
-        f"it"
-      )
+def _check_second_text(request, trained, folder):
+  """Raises UserError unless a model was trained on as many texts."""
   column = request.table["text_b_column"]
-  if trained.is_pair and column is None:
+  if trained.is_pair not in (None, column is not None):
     raise UserError(
-      f"--text_b_column is required: the model in {folder} was trained on "
-      f"pairs of texts; pass the column of the second text"
-    )
-  if trained.is_pair is False and column is not None:
-    raise UserError(
-      f"--text_b_column={column}: the model in {folder} was trained on single "
-      f"texts; omit it"
+      f"--text_b_column{' is required' if column is None else f'={column}'}: "
+      f"the model in {folder} was trained on "
+      f"{'pairs of texts' if trained.is_pair else 'single texts; omit it'}"
     )
 
 
@@ -275,13 +239,7 @@ def _make_processor(
   trained: ClassifierSettings | None = None,
   seen: SeenRows | None = NO_ROWS,
 ) -> DataProcessor:
-  """The processor of a run's task.
-
-  Args:
-    request, run: what to read.
-    trained: the settings of a model that is used.
-    seen: the rows that the run's model has seen, see `TableProcessor`.
-  """
+  """The processor of a run's task, for the rows that its model has seen."""
   if run.task != CUSTOM:
     maker = glue.PROCESSORS[run.task]
     language = request.xnli_language
@@ -327,24 +285,6 @@ def _make_label_type(processor, trained):
   are_equal = len(set(numbers)) < 2
   deviation = 1.0 if are_equal else np.std(numbers).item() or 1.0
   return label_types.Regression(np.mean(numbers).item(), deviation)
-
-
-# Tasks whose weights have the same names as a classifier's, and may fit.
-_OTHER_SCRIPTS = {
-  "squad": "run_squad.py",
-  "tagging": "run_ner.py",
-  "multiple choice": "run_multiple_choice.py",
-}
-
-
-def _check_no_other_task(folder):
-  """Raises UserError if a folder has a model of another script."""
-  script = folder and _OTHER_SCRIPTS.get(task_file.read(folder)[0])
-  if script:
-    raise UserError(
-      f"{folder} holds a model of {script}, not a classifier; pass another "
-      f"--output_dir or --init_checkpoint, or use {script}"
-    )
 
 
 def _check_labels(request, label_type, trained, folder):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
+import modeling
+from bert.data import text_files
 from bert.tasks import loaded_model, terminal
 from bert.training import flag_table, model_flags, startup, task_file
 from bert.training.experiment import Experiment, ModelFiles
@@ -31,12 +33,7 @@ _FLAGS = (
 
 
 def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
-  """The flags of every training, and the settings of a task.
-
-  Args:
-    task: the class.
-    rows: flags that differ.
-  """
+  """The flags of every training, a task's settings, and rows that differ."""
   metric = task.metrics[0] if task.metrics else "loss"
   found = table(flag_table.fine_tuning(f"{metric} or loss", metric), _FLAGS)
   settings = [
@@ -57,6 +54,45 @@ def _single_values(task):
   return [field for field in fields if isinstance(field.default, kinds)]
 
 
+def experiment(
+  flags: Flags,
+  task: Task,
+  config: modeling.BertConfig,
+  init_checkpoint: str | None,
+  splits: Iterable[str] | None = None,
+  **changes,
+) -> Experiment:
+  """The Experiment of a task, with other values of flags as `changes`."""
+  model = ModelFiles(config, model_flags.release_files(flags, config))
+  splits = wanted_splits(flags) if splits is None else splits
+  changes = {"max_seq_length": task.settings.max_seq_length, **changes}
+  settings = Settings(flags, splits, init_checkpoint=init_checkpoint, **changes)
+  return Experiment(task, model, settings)
+
+
+def ask(
+  flags: Flags, kind: str, answer_lines: Callable[..., object] | None = None
+) -> None:
+  """Answers what the user types, or the lines of --predict_file.
+
+  Args:
+    flags: the Flags.
+    kind: the kind of task of the model in --output_dir.
+    answer_lines: a function of the model, a reader, and the reader's name.
+  """
+  names = ("predict_file", "interactive") if answer_lines else ("interactive",)
+  check_questions(flags, *names)
+  model = loaded_model.load_trained(
+    flags.output_dir, kind, **engine_options(flags)
+  )
+  flags.warn_of_trained("model", "task")
+  if flags.interactive:
+    terminal.converse(model)
+    return
+  with text_files.open_input(flags.predict_file) as (reader, name):
+    answer_lines(model, reader, name)
+
+
 def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
   """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
@@ -67,28 +103,14 @@ def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
   settings = dataclasses.replace(trained, **given)
   tokenizer = model_flags.load_tokenizer(flags)
   config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
-  splits = wanted_splits(flags)
-  paths = {split: flags[f"{split}_file"] for split in splits}
-  return Experiment(
-    task(settings, tokenizer, paths),
-    ModelFiles(config, model_flags.release_files(flags, config)),
-    Settings(
-      flags,
-      splits,
-      init_checkpoint=init_checkpoint,
-      max_seq_length=settings.max_seq_length,
-    ),
-  )
+  paths = {split: flags[f"{split}_file"] for split in wanted_splits(flags)}
+  made = task(settings, tokenizer, paths)
+  return experiment(flags, made, config, init_checkpoint)
 
 
 def main(flags: Flags, task: type[Task]) -> dict[str, float]:
   if flags.interactive:
-    check_questions(flags, "interactive")
-    model = loaded_model.load_trained(
-      flags.output_dir, task.kind, **engine_options(flags)
-    )
-    flags.warn_of_trained("model", "task")
-    terminal.converse(model)
+    ask(flags, task.kind)
     return {}
   check_fine_tuning(flags, ["interactive"])
   for split in wanted_splits(flags):

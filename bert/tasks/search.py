@@ -99,8 +99,8 @@ class Searcher:
   Args:
     model: the model of the index.
     index: the VectorIndex.
-    reranker: reorders the nearest rows, if it is given.
-    candidates: number of rows that the reranker reorders.
+    reranker: reorders the `candidates` nearest rows, if it is given.
+    candidates: their number.
     top_k: finds rows, as `VectorIndex.top_k` does, which is the default.
   """
 
@@ -144,7 +144,7 @@ def load_searcher(
   folder: str,
   model_dir: str | None = None,
   ann: str | None = None,
-  reranker_dir: str | None = None,
+  reranker: str | None = None,
   relevant_label: str | None = None,
   candidates: int = 50,
   **options,
@@ -155,22 +155,20 @@ def load_searcher(
     folder: the folder.
     model_dir: the folder of its model, if it has been moved.
     ann: "hnsw" to search by graphs.
-    reranker_dir: the folder of the reranker's model.
+    reranker: the folder of the reranker's model.
     relevant_label: see Reranker.
     candidates: see Searcher.
     **options: of `loaded_model.load`, for both models.
   """
   index = VectorIndex(folder)
-  top_k = None
-  if ann:
-    top_k = hnsw.Graphs(index).top_k
+  top_k = hnsw.Graphs(index).top_k if ann else None
   model = loaded_model.load(model_dir or index.header.model, **options)
   text_index.check_gives_vectors(model)
   text_index.check_model(folder, index, model)
-  reranker = None
-  if reranker_dir:
-    reranker = Reranker(_load_reranker(reranker_dir, options), relevant_label)
-  return Searcher(model, index, reranker, candidates, top_k)
+  scorer = None
+  if reranker:
+    scorer = Reranker(_load_reranker(reranker, options), relevant_label)
+  return Searcher(model, index, scorer, candidates, top_k)
 
 
 def _load_reranker(folder, options):

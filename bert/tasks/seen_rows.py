@@ -21,12 +21,7 @@ _SIZE = 6
 
 
 class SeenRows(NamedTuple):
-  """Hashes of rows.
-
-  Attributes:
-    held_out: the rows that were kept for evaluation.
-    trained_on: the rows that were trained on.
-  """
+  """Hashes of the rows that were kept for evaluation, or trained on."""
 
   held_out: frozenset[bytes] = frozenset()
   trained_on: frozenset[bytes] = frozenset()
@@ -59,11 +54,7 @@ def encode(hashes: Iterable[bytes]) -> str:
 
 
 def decode(text: str) -> frozenset[bytes]:
-  """The inverse of `encode`.
-
-  Raises:
-    ValueError: it is not a text of `encode`.
-  """
+  """The inverse of `encode`; raises ValueError for another text."""
   joined = base64.b64decode(text, validate=True)
   if len(joined) % _SIZE:
     raise ValueError(f"{len(joined)} bytes are not hashes of {_SIZE} bytes")

@@ -65,10 +65,6 @@ class ReadingSettings:
         f"beside a question of {plural(query_length, 'piece')} and "
         f"{num_special} special tokens; raise it or lower --max_query_length"
       )
-    if self.doc_stride < 1:
-      raise UserError(
-        f"--doc_stride={self.doc_stride} must be at least 1; raise it"
-      )
     return room
 
   def stride_beside(self, query_length: int, num_special: int = 3) -> int:
@@ -84,14 +80,7 @@ def join_words(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Paragraph:
-  """A text that questions refer to.
-
-  Attributes:
-    context: the text.
-    doc_tokens: its words.
-    char_starts: the offset of each word in the text.
-    title: the title of its article.
-  """
+  """A text that questions refer to, its words, and their offsets in it."""
 
   context: str
   doc_tokens: list[str]
@@ -217,10 +206,8 @@ def read_squad_examples(
     on_text: is called with the text of the file, in UTF-8.
   """
   examples, lost, locations = [], [], {}
-  is_version_1 = True
   for where, question, paragraph in _questions(input_file, on_text):
     example = _parse_question(where, question, paragraph)
-    is_version_1 &= "is_impossible" not in question
     if example.is_impossible and not version_2_with_negative:
       raise UserError(
         f'{where} has "is_impossible": true; pass --version_2_with_negative'
@@ -236,32 +223,20 @@ def read_squad_examples(
     else:
       examples.append(example)
   if lost:
-    _warn_of_lost(input_file, lost)
+    logging.warning(
+      "%s: leaving out %s whose answer is not found at its answer_start; the "
+      "first is %s, answer %r",
+      input_file,
+      plural(len(lost), "question"),
+      lost[0].qas_id,
+      shortened(lost[0].answers[0]),
+    )
   if not examples:
     raise UserError(
       f"{input_file}: no questions to use; pass a file with questions"
     )
-  # A file to predict may lack both answers and "is_impossible".
-  has_answers = is_training or any(e.answers for e in examples)
-  if version_2_with_negative and has_answers and is_version_1:
-    raise UserError(
-      f'{input_file}: no question has "is_impossible", as in SQuAD 1.1; pass '
-      f"--version_2_with_negative=False"
-    )
   logging.info("%s: %s", input_file, plural(len(examples), "question"))
   return examples
-
-
-def _warn_of_lost(path, lost):
-  """Warns of the questions whose answers are not found."""
-  logging.warning(
-    "%s: leaving out %s whose answer is not found at its answer_start; the "
-    "first is %s, answer %r",
-    path,
-    plural(len(lost), "question"),
-    lost[0].qas_id,
-    shortened(lost[0].answers[0]),
-  )
 
 
 def _questions(path, on_text):
@@ -288,14 +263,13 @@ def _questions(path, on_text):
 
 def _get(where, parent, key, *types):
   """The value of a key, which must have one of the types, in an object."""
-  if not isinstance(parent, dict) or key not in parent:
-    raise UserError(f'{where} has no "{key}"; pass a file in SQuAD\'s layout')
-  value = parent[key]
+  value = parent.get(key) if isinstance(parent, dict) else None
   # isinstance would accept a bool as an int.
   if type(value) not in types:
+    found = "missing" if value is None else shortened(json.dumps(value))
     raise UserError(
-      f'{where}: "{key}" is {shortened(json.dumps(value))}, not '
-      f"{files.TYPE_NAMES[types[0]]}"
+      f'{where}: "{key}" is {found}, not {files.TYPE_NAMES[types[0]]}; pass a '
+      f"file in SQuAD's layout"
     )
   # Half of a surrogate pair, which UTF-8 cannot represent, becomes "?".
   is_text = isinstance(value, str)
@@ -359,11 +333,6 @@ def _set_answer(where, question, example):
 class Pieces:
   """The word pieces of a paragraph.
 
-  Args:
-    paragraph: the paragraph.
-    tokenize: from a word to its pieces.
-    tokenizer: a FullTokenizer.
-
   Attributes:
     tokens: the pieces.
     ids: their ids.
@@ -419,10 +388,6 @@ class WindowMaker:
   """Makes the windows of questions.
 
   Consecutive questions that share their `doc_tokens` share the tokenization.
-
-  Args:
-    tokenizer: a FullTokenizer.
-    settings: ReadingSettings.
   """
 
   def __init__(
@@ -438,12 +403,7 @@ class WindowMaker:
   def __call__(
     self, example: SquadExample, is_training: bool
   ) -> list[InputFeatures]:
-    """The windows of a question.
-
-    Args:
-      example: a SquadExample; for training, with an answer or impossible.
-      is_training: whether to set the positions of the answer.
-    """
+    """The windows of a question; for training, with the answer's positions."""
     tokenizer, settings = self._tokenizer, self._settings
     if example.doc_tokens is not self._doc_tokens:
       self._doc_tokens = example.doc_tokens
@@ -526,10 +486,7 @@ def _text_before(example):
 def _set_positions(features, answer, offset):
   """Sets the answer's positions in a window; 0 unless it contains all of it.
 
-  Args:
-    features: InputFeatures.
-    answer: indices of the answer's first and last piece, or None.
-    offset: position minus index of a piece.
+  `offset` is the difference between the position and the index of a piece.
   """
   positions = [piece + offset for piece in answer or ()]
   if not answer or not set(positions) <= features.token_to_orig_map.keys():
@@ -637,17 +594,10 @@ def feature_row(features: InputFeatures) -> Mapping[str, object]:
 
 
 class FeatureWriter(contextlib.ExitStack):
-  """Writes windows to a TFRecord file.
+  """Writes windows to a TFRecord file, and counts them as `num_features`.
 
   The file appears when `close` is called, or when a `with` block ends without
-  an exception.
-
-  Args:
-    filename: the file.
-    is_training: whether to write the positions of the answers.
-
-  Attributes:
-    num_features: number of windows written.
+  an exception. Training needs the positions of the answers.
   """
 
   def __init__(self, filename: str, is_training: bool):

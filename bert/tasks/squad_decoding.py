@@ -37,13 +37,7 @@ _LEAST_LOGIT = float(np.finfo(np.float32).min)
 
 
 class RawResult(NamedTuple):
-  """The logits of a window.
-
-  Attributes:
-    unique_id: the window's.
-    start_logits, end_logits: float [S], lists or arrays; S is at least the
-      number of the window's tokens.
-  """
+  """The logits of a window, each float [S] for its tokens or more."""
 
   unique_id: int
   start_logits: Sequence[float] | np.ndarray
@@ -131,13 +125,7 @@ def answer_question(
 
   If no span is allowed, the answer in SQuAD 1.1 is NOTHING_ALLOWED, as in the
   original. In SQuAD 2.0, where the original crashes, it is "", with the odds
-  NULL_FOR_SURE.
-
-  Args:
-    example: the question; of which the paragraph is used.
-    features: its windows.
-    results: their logits, in the same order.
-    settings: DecodingSettings.
+  NULL_FOR_SURE. The results are in the order of the windows, `features`.
   """
   logits = _logits(features, results)
   spans = _ranked_spans(features, logits, settings)
@@ -198,11 +186,6 @@ def _ranked_spans(features, logits, settings):
 
   Ties are broken by window, then by the rank of the start and of the end in
   the window; equal logits rank from left to right.
-
-  Args:
-    features: the W windows.
-    logits: float [2, W, S], of starts and of ends.
-    settings: DecodingSettings.
   """
   if not features:
     return
@@ -256,11 +239,6 @@ def _text_finder(example, features, do_lower_case):
     return lambda span: squad.join_words(
       example.paragraph.context[slice(*_char_span(features, span))]
     )
-  # With SentencePiece, question and paragraph begin with its mark.
-  is_sentencepiece = bool(features) and all(
-    features[0].tokens[position].startswith(tokenization.WORD_START)
-    for position in (1, next(iter(features[0].token_to_orig_map), 1))
-  )
 
   def find(span):
     feature = features[span.window]
@@ -271,16 +249,11 @@ def _text_finder(example, features, do_lower_case):
       word_of.get(span.start - 1, first) != first
       and word_of.get(span.end + 1, last) != last
     )
-    if is_whole and not is_sentencepiece:
+    if is_whole:
       return words  # All their pieces; nothing to align.
     pieces = feature.tokens[span.start : span.end + 1]
-    if is_sentencepiece:
-      text = "".join(pieces).replace(tokenization.WORD_START, " ")
-      text = _basic_text(text, do_lower_case)
-    else:
-      text = " ".join(pieces).replace(" ##", "").replace("##", "")
-      text = " ".join(text.split())
-    return get_final_text(text, words, do_lower_case)
+    text = " ".join(pieces).replace(" ##", "").replace("##", "")
+    return get_final_text(" ".join(text.split()), words, do_lower_case)
 
   return find
 
@@ -296,12 +269,7 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
 
   The two are aligned by counting characters other than blanks. If the counts
   differ, because a character was dropped or became two, or a piece is unknown,
-  the result is the whole text.
-
-  Args:
-    pred_text: words of the basic tokenizer, with blanks between them.
-    orig_text: words of the paragraph, with blanks between them.
-    do_lower_case: whether the tokenizer lower-cases.
+  the result is the whole text. Both have one blank between words.
   """
   tokenized = _basic_text_of_words(orig_text, do_lower_case)
   start = tokenized.find(pred_text)
@@ -348,19 +316,8 @@ def write_predictions(
 ) -> None:
   """Writes the original's files of answers; see `write_answers`.
 
-  Args:
-    all_examples: the questions.
-    all_features: their windows.
-    all_results: the windows' logits, in any order.
-    n_best_size, max_answer_length, do_lower_case, version_2_with_negative,
-      null_score_diff_threshold: see DecodingSettings.
-    output_prediction_file, output_nbest_file: paths.
-    output_null_log_odds_file: path; written only if questions may have no
-      answer.
-
-  Raises:
-    UserError: a logit is not finite.
-    KeyError: a window has no result.
+  The results may have any order. Null odds are written only if questions may
+  have no answer. See DecodingSettings for the other arguments.
   """
   settings = DecodingSettings(
     n_best_size,

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -37,7 +36,14 @@ from bert.tasks.squad_decoding import (
 )
 from bert.training import estimator, ops, task_file
 from bert.training.model_fn import model_fn_builder_of
-from bert.training.task import Evaluation, Field, Outputs, RowSet, Task
+from bert.training.task import (
+  Evaluation,
+  Field,
+  Outputs,
+  RowSet,
+  Settings,
+  Task,
+)
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 
@@ -75,10 +81,7 @@ def create_model(
   """BERT with a start and an end vector (section 4.2).
 
   Args:
-    bert_config: a BertConfig.
-    is_training: whether dropout is on.
     input_ids, input_mask, segment_ids: integer [B, S].
-    use_one_hot_embeddings: see BertModel.
 
   Returns:
     start_logits, end_logits, each float [B, S].
@@ -97,10 +100,7 @@ def span_loss(
   end_positions: tf.Tensor,
   input_mask: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """The mean of the cross-entropies of start and end, scalar.
-
-  See `span_losses` for the arguments.
-  """
+  """The mean of `span_losses`, a scalar."""
   positions = start_positions, end_positions
   return tf.reduce_mean(
     span_losses(start_logits, end_logits, *positions, input_mask)
@@ -125,19 +125,14 @@ def span_losses(
   """
   logits = tf.stack([start_logits, end_logits])  # [2, B, S]
   if input_mask is not None:
-    logits = mask_padding(logits, input_mask)
+    padding = 1.0 - tf.cast(input_mask, tf.float32)
+    logits += padding * layers.MASKED_SCORE
   positions = tf.cast(tf.stack([start_positions, end_positions]), tf.int32)
   return layers.cross_entropy(logits, positions)
 
 
-def mask_padding(logits: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-  """Logits [..., B, S] that are very low at padding positions."""
-  padding = 1.0 - tf.cast(input_mask, tf.float32)
-  return logits + padding * layers.MASKED_SCORE
-
-
 @dataclasses.dataclass(frozen=True)
-class SquadSettings(ReadingSettings):
+class SquadSettings(ReadingSettings, Settings):
   """What a model for SQuAD must remember.
 
   Attributes:
@@ -152,15 +147,6 @@ class SquadSettings(ReadingSettings):
   null_score_diff_threshold: float | None = None
   init_checkpoint: str | None = None
 
-  def check(self) -> None:
-    sizes = "doc_stride", "max_query_length", "n_best_size", "max_answer_length"
-    for name in sizes:
-      if getattr(self, name) < 1:
-        raise ValueError(f"{name} is {getattr(self, name)}, not at least 1")
-    threshold = self.null_score_diff_threshold
-    if threshold is not None and not math.isfinite(threshold):
-      raise ValueError(f"{_THRESHOLD_KEY} is not finite")
-
 
 class Answered(NamedTuple):
   """A question, and the Answer to it."""
@@ -173,8 +159,7 @@ class SquadTask(Task):
   """SQuAD 1.1 or 2.0.
 
   Args:
-    settings: SquadSettings.
-    tokenizer: a FullTokenizer.
+    settings, tokenizer: see Task.
     paths: dict from split to its file of questions. The "dev" split needs
       answers, and "test" may have them.
     threshold: null odds above which there is no answer; default: that of the
@@ -343,10 +328,7 @@ class SquadTask(Task):
   # Training.
 
   def _read_file(self, path, is_training):
-    """The questions of a file, and the SHA-256 of its text.
-
-    Reads the file once, because it may be a pipe.
-    """
+    """The questions of a file, or a pipe, and the SHA-256 of its text."""
     digest = hashlib.sha256()
     examples = squad.read_squad_examples(
       path, is_training, self._is_v2, digest.update
@@ -425,7 +407,14 @@ class SquadTask(Task):
     write_answers(answers, path, nbest_path, odds_path if self._is_v2 else None)
     logging.info("%s: %s", path, plural(len(answers), "answer"))
     if not evaluation:
-      _log_unscored(self.paths[rows.split], rows.examples)
+      unknown = [e for e in rows.examples if not e.answers]
+      logging.info(
+        "%s: not scored, because %d of %s have no answer; the first is %s",
+        self.paths[rows.split],
+        len(unknown),
+        plural(len(rows.examples), "question"),
+        unknown[0].qas_id,
+      )
       for old in itertools.filterfalse(files.exists, deleted):
         logging.info(
           "%s: deleted, because it belongs to other predictions", old
@@ -488,26 +477,8 @@ class SquadTask(Task):
 model_fn_builder = model_fn_builder_of(lambda config: SquadTask())
 
 
-def _log_unscored(path, examples):
-  """Logs why there are no scores."""
-  unknown = [e for e in examples if not e.answers]
-  logging.info(
-    "%s: not scored, because %d of %s have no answer; the first is %s",
-    path,
-    len(unknown),
-    plural(len(examples), "question"),
-    unknown[0].qas_id,
-  )
-
-
 def _remove_earlier(folder):
-  """Deletes scores, page and null odds of earlier predictions.
-
-  Scores of an evaluation stay.
-
-  Returns:
-    The paths of the deleted files.
-  """
+  """Deletes what belongs to earlier predictions; returns the paths."""
   names = ["answer.html", "null_odds.json"]
   scores = os.path.join(folder, "eval_results.json")
   with contextlib.suppress(UserError):  # A damaged file is not ours to delete.
@@ -520,18 +491,14 @@ def _remove_earlier(folder):
   return found
 
 
-def parse_threshold(text: str, version_2_with_negative: bool) -> float | str:
+def parse_threshold(text: str) -> float | str:
   """The value of --null_score_diff_threshold: a number, or AUTO."""
-  flag = f"--{_THRESHOLD_KEY}={text}"
   try:
-    threshold = AUTO if text == AUTO else float(text)
-  except ValueError:
-    threshold = math.nan
-  if threshold != AUTO and not math.isfinite(threshold):
-    raise UserError(f"{flag} is not a finite number; pass one, or {AUTO}")
-  if threshold != 0 and not version_2_with_negative:
-    raise UserError(f"{flag} needs --version_2_with_negative; omit it")
-  return threshold
+    return AUTO if text == AUTO else float(text)
+  except ValueError as error:
+    raise UserError(
+      f"--{_THRESHOLD_KEY}={text} is not a number; pass one, or {AUTO}"
+    ) from error
 
 
 def write_threshold(
@@ -540,14 +507,7 @@ def write_threshold(
   threshold: float | None,
   weights: str | None = None,
 ) -> str:
-  """Stores the best threshold in the task.json of a folder; returns the path.
-
-  Args:
-    folder: the folder of the model, or of its predictions.
-    task: the task.
-    threshold: the threshold, or None.
-    weights: see SquadTask.
-  """
+  """Stores the best threshold in a folder's task.json; returns the path."""
   path = os.path.join(folder, task_file.NAME)
   task.settings = dataclasses.replace(
     task.settings, null_score_diff_threshold=threshold, init_checkpoint=weights
@@ -568,12 +528,7 @@ def stored_threshold(folder: str | None) -> float | None:
 def read_threshold(
   folders: Iterable[str | None], weights: str | None = None
 ) -> float:
-  """The stored threshold of the first folder that has one.
-
-  Args:
-    folders: folders, or None.
-    weights: see SquadTask; thresholds of other models are ignored.
-  """
+  """The stored threshold of the first folder that has one, for some weights."""
   folders = list(dict.fromkeys(filter(None, folders)))
   for folder in folders:
     threshold = stored_threshold(folder)

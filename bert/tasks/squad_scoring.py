@@ -70,11 +70,7 @@ def score(
 ) -> tuple[float, float]:
   """Exact match and F1 of one answer, each from 0 to 1.
 
-  Args:
-    prediction: the answer; "" for no answer.
-    references: the correct answers; in SQuAD 2.0 empty if there is none.
-    version_2_with_negative: whether to apply the rules of SQuAD 2.0, which
-      ignore references without words.
+  The rules of SQuAD 2.0 ignore references without words.
   """
   rule = _f1_v1
   if version_2_with_negative:
@@ -90,10 +86,7 @@ def sample(
 ) -> verdict.Sample:
   """The questions that the mean F1, in percent, rests on.
 
-  Args:
-    golds: right answers by question id; none if the question has no answer.
-    texts: the model's answers by question id.
-    is_v2: whether questions may have no answer.
+  `golds` and `texts` are the right and the given answers by question id.
   """
 
   def scores(answers):
@@ -113,14 +106,9 @@ def sample(
 def evaluate_v1(
   answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-  """Scores by the rules of SQuAD 1.1, in percent.
+  """`exact_match` and `f1` by the rules of SQuAD 1.1, in percent.
 
-  Args:
-    answers: the reference answers of each question, by id; at least one each.
-    predictions: texts by id.
-
-  Returns:
-    Dict with `exact_match` and `f1`.
+  Each question has one reference answer or more.
   """
   scores = [score(predictions[name], answers[name], False) for name in answers]
   exact, f1_mean = (100.0 * sum(s) / len(s) for s in zip(*scores, strict=True))
@@ -186,11 +174,8 @@ def best_threshold(
 ) -> float:
   """The lowest `null_score_diff_threshold` with the best F1.
 
-  Args:
-    answers: the reference answers of each question, by id; empty if the
-      question has no answer.
-    best_texts: the best text other than "" by id, whatever the odds.
-    null_odds: odds of no answer by id.
+  `best_texts` are the best texts other than "", whatever the odds; the other
+  arguments are those of `evaluate_v2`.
   """
   names = sorted(answers, key=null_odds.get)
   gains = []

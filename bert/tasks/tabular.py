@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import itertools
 import json
 import math
 import os
@@ -19,7 +18,6 @@ from bert.data.tables import read_table
 from bert.tasks.examples import DataProcessor, InputExample
 from bert.tasks.labels import (
   LABEL_SEPARATOR,
-  MAX_NUMBER,
   Classification,
   LabelType,
   Multilabel,
@@ -82,10 +80,6 @@ class TableProcessor(DataProcessor):
   data_dir: str | None = None
 
   def __post_init__(self):
-    if not 0 < self.dev_fraction < 1:
-      raise UserError(
-        f"--dev_fraction={self.dev_fraction} must be between 0 and 1"
-      )
     self._cache = {}  # Data set -> InputExamples.
 
   def get_train_examples(
@@ -96,12 +90,12 @@ class TableProcessor(DataProcessor):
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
     """The rows of the development file, or a fraction of the training file."""
-    if self.dev_file:
+    if self.dev_file or not self.train_file:
       return self._read("dev")
     if not self._split[1]:
       raise UserError(
-        f"--train_file={self.train_file}: the model was trained on all rows of "
-        f"this file; pass --dev_file"
+        f"--train_file={self.train_file} has no row for evaluation that is not "
+        f"trained on; pass --dev_file"
       )
     return self._split[1]
 
@@ -137,11 +131,6 @@ class TableProcessor(DataProcessor):
   @functools.cached_property
   def _found_labels(self):
     """The labels of the training file."""
-    if not self.train_file:
-      raise UserError(
-        "--train_file is required, unless --output_dir or --init_checkpoint "
-        "holds a trained model"
-      )
     found = set(_frequencies(self._read("train"), self.kind))
     needed = 1 if self.kind == Multilabel.kind else 2
     if len(found) < needed:
@@ -169,26 +158,13 @@ class TableProcessor(DataProcessor):
     """The InputExamples of a file."""
     if set_type not in self._cache:
       table = read_table(self._path(set_type), self.header, self.delimiter)
-      if table.names and not self.header:
-        logging.warning(
-          "--header=False is not used for %s, whose objects name the columns; "
-          "omit it",
-          table.path,
-        )
       self._cache[set_type] = self._examples(table, set_type != "test")
     return self._cache[set_type]
 
   @functools.cached_property
   def _split(self):
     """The InputExamples for training and for development."""
-    if not self.train_file:
-      raise UserError("--train_file is required, or --dev_file to evaluate")
-    examples, path = self._read("train"), self._path("train")
-    if len(examples) < 2:
-      raise UserError(
-        f"{path} has one row, too few for a development set; add rows or pass "
-        f"--dev_file"
-      )
+    examples = self._read("train")
     seen = self.seen or NO_ROWS
     hashes = list(map(row_hash, examples))
     held_out = seen.held_out - seen.trained_on
@@ -204,7 +180,7 @@ class TableProcessor(DataProcessor):
     dev = [e for e in examples if e in in_dev]
     logging.info(
       "%s: %s for training, %d for evaluation as there is no --dev_file%s",
-      path,
+      self._path("train"),
       plural(len(train), "row"),
       len(dev),
       f"; {len(kept)} of them were held out before" if kept else "",
@@ -222,7 +198,6 @@ class TableProcessor(DataProcessor):
         continue  # Only predictions need ids.
       index = table.column_index(name, flag)
       columns.append((field, f"--{flag}={name}", index))
-    _check_distinct(columns, table.path)
     examples = []
     for row, line in zip(table.rows, table.lines, strict=True):
       where = f"{table.path}:{line}"
@@ -230,11 +205,11 @@ class TableProcessor(DataProcessor):
       for field, flag, index in columns:
         fields[field] = self._field(field, row[index], f"{where}: {flag}")
       examples.append(InputExample(**fields))
-    is_empty = [
-      not all(text is None or text.strip() for text in (e.text_a, e.text_b))
+    empty = [
+      e.where
       for e in examples
+      if not all(text is None or text.strip() for text in (e.text_a, e.text_b))
     ]
-    empty = [e.where for e in itertools.compress(examples, is_empty)]
     if empty:
       logging.warning(
         "%s: a text of %d of %s is empty, starting with %s",
@@ -250,37 +225,24 @@ class TableProcessor(DataProcessor):
     several = field == "label" and self.kind == Multilabel.kind
     is_list = several and isinstance(value, list)
     parts = [_plain(part) for part in (value if is_list else [value])]
-    if None in parts:
-      shown = (
-        "missing"
-        if value is None
-        else shortened(json.dumps(value, default=str))
-      )
-      accepted = "text, a number, true or false"
-      if several:
-        accepted += ", or a list of them"
-      raise UserError(f"{cell} is {shown}; pass {accepted}")
-    if field.startswith("text"):
-      return parts[0]
-    if is_list and any(LABEL_SEPARATOR in part for part in parts):
-      raise UserError(
-        f"{cell} has a label with {LABEL_SEPARATOR}, which separates labels; "
-        f"rename it"
-      )
-    label = LABEL_SEPARATOR.join(parts).strip()
-    if several:  # "a|b".
-      return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
-    if not label:
-      raise UserError(f"{cell} is empty; fill it, or remove the row")
-    if field == "label" and self.kind == Regression.kind:
-      number = as_number(label)
-      if number is None or abs(number) > MAX_NUMBER:
-        limit = "" if number is None else f" up to {MAX_NUMBER:.2g}"
-        raise UserError(
-          f"{cell} is {shortened(label)!r}, but --regression needs numbers"
-          f"{limit}"
-        )
-    return label
+    if None not in parts:
+      if field.startswith("text"):
+        return parts[0]
+      label = LABEL_SEPARATOR.join(parts).strip()
+      if several:  # "a|b".
+        return LABEL_SEPARATOR.join(dict.fromkeys(split_labels(label)))
+      is_number = field == "label" and self.kind == Regression.kind
+      if label and not (is_number and as_number(label) is None):
+        return label
+    shown = "missing"
+    if value is not None:
+      shown = shortened(json.dumps(value, default=str))
+    accepted = "text, a number, true or false"
+    if several:
+      accepted += ", or a list of them"
+    elif field == "label" and self.kind == Regression.kind:
+      accepted = "a number, as --regression needs"
+    raise UserError(f"{cell} is {shown}; pass {accepted}, or remove the row")
 
 
 def split_examples(
@@ -292,15 +254,8 @@ def split_examples(
   of an example with several. Examples whose label occurs once are for training,
   unless too few others remain. Numbers are split at random.
 
-  Args:
-    examples: labeled examples.
-    kind: a key of `labels.KINDS`.
-    dev_fraction: size of the development set, which is rounded up.
-    seed: seed of the split.
-
-  Returns:
-    The examples for training and those for development, at least one each. A
-    single example is for training.
+  The size of the development set is rounded up. Each set has an example, but a
+  single example is for training.
   """
   count = len(examples)
   if count < 2:
@@ -370,17 +325,6 @@ def _labels_of(example, kind):
 def _frequencies(examples, kind):
   """The number of examples that have each label."""
   return collections.Counter(n for e in examples for n in _labels_of(e, kind))
-
-
-def _check_distinct(columns, path):
-  """Raises UserError if texts and label share a column; an id may be a text."""
-  flags = {}
-  for field, flag, index in columns:
-    if field != "guid" and flags.setdefault(index, flag) != flag:
-      raise UserError(
-        f"{flags[index]} and {flag} are the same column of {path}; pass "
-        f"another column"
-      )
 
 
 def _plain(value):

@@ -27,12 +27,8 @@ def make_rows(
 ) -> Iterator[list[dict]]:
   """Yields the rows of each sentence: one, or one for each window.
 
-  Args:
-    sentences: the sentences, in the order of the file.
-    label_ids: the index of each label.
-    tokenizer: a FullTokenizer.
-    settings: `tagging.TaggerSettings`.
-    is_training: whether all pieces have labels, if the settings say so.
+  The sentences are in the order of the file. In training, all pieces have
+  labels if the TaggerSettings say so.
   """
   vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (

@@ -23,9 +23,6 @@ def entity_scores(
 
   An entity is correct if its type and all its words are. Scores are 0 where
   they are undefined. A type with the name ALL gets the key "all (type)".
-
-  Args:
-    truth, predicted: the entities of each sentence.
   """
   support, found, correct = Counter(), Counter(), Counter()
   for true, answers in zip(truth, predicted, strict=True):
@@ -98,13 +95,7 @@ def _correct(sentence):
 
 @dataclasses.dataclass
 class TaggedSet:
-  """A task's Evaluation, as the report takes it.
-
-  Attributes:
-    name: the data set, such as "dev set".
-    sentences: its sentences with their predictions.
-    labels, scheme: see TaggingTask.
-  """
+  """An Evaluation, as the report takes it; see TaggingTask."""
 
   name: str
   sentences: Sequence[TaggedSentence]

@@ -57,9 +57,7 @@ class Sentence(NamedTuple):
 def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   """The sentences of a CoNLL file (any name), or of a .jsonl or .parquet file.
 
-  Args:
-    path: the file, or a gzip file (.gz) of it.
-    is_labeled: whether each word has a label, which is read.
+  The first two may end in .gz. Labels are read if each word has one.
   """
   name = path.lower().removesuffix(".gz")
   is_table = name.endswith((".jsonl", ".json", ".parquet"))
@@ -106,11 +104,9 @@ def _read_columns(path, is_labeled):
       [x for x in lines if not _is_note(x, width)] for _, _, lines in groups
     ]
   word, label = (1, _find_label_column(path, words)) if is_numbered else (0, -1)
-  top = next((lines[0].text for lines in words if lines), "")
+  used = (word, label) if is_labeled else (word,)
+  _check_columns([*itertools.chain(*words)], used)
   for (document, document_lines, _), lines in zip(groups, words, strict=True):
-    for line in lines:
-      used = (word, label) if is_labeled else (word,)
-      _check_columns(line, top, used)
     if lines:
       yield Sentence(
         lines[0].where,
@@ -151,9 +147,9 @@ def _is_word(line):
 
 
 def _is_note(line, width):
-  """Whether a line, of a file without numbers, is a comment after "#<tab>"."""
+  """Whether a line of a file without numbers is a comment."""
   if not line.text.startswith("#\t"):
-    return False
+    return bool(_COMMENT.match(line.text))
   has_width = width in (None, len(line.columns))
   return not has_width or " " in line.columns[-1]
 
@@ -196,42 +192,22 @@ def _columns(line):
   return [column for column in line.split(" ") if column]
 
 
-def _check_columns(found, top, used):
-  """Raises UserError if a line of a CoNLL file is wrong.
-
-  Args:
-    found: its _Line.
-    top: the text of the first line.
-    used: the column of the word and, if there are labels, that of the label.
-  """
-  where, line, columns = found
-  width, is_labeled = len(_columns(top)), len(used) > 1
-  if _COMMENT.match(line):
-    raise UserError(
-      f"{where}: comments are not read; remove the lines that start with #"
-    )
-  remedy = "separate all columns in the same way"
-  if not is_labeled:
-    remedy += ", or pass plain text as --predict_file"
-  if "\t" in top and "\t" not in line:
-    raise UserError(
-      f"{where}: there is no tab, but tabs separate the columns of the lines "
-      f"before; {remedy}"
-    )
-  if len(columns) != width:
-    if "# " in (line[:2], top[:2]):
-      remedy += ", and remove comments"
-    raise UserError(
-      f"{where}: {plural(len(columns), 'column')}, but {width} in the lines "
-      f"before; {remedy}"
-    )
-  if is_labeled and width < 2:
-    raise UserError(
-      f"{where}: {shortened(columns[0])!r} has no label; add a column with the "
-      f"label of each word"
-    )
-  if not all(columns[index] for index in used):
-    raise UserError(f"{where}: a column is empty; add the word and its label")
+def _check_columns(lines, used):
+  """Raises UserError for a _Line that lacks a `used` column, or has others."""
+  for where, text, columns in lines:
+    top = lines[0]
+    width = 1 if "\t" in top.text and "\t" not in text else len(columns)
+    if width != len(top.columns):
+      raise UserError(
+        f"{where}: {plural(width, 'column')}, but {len(top.columns)} in the "
+        f"lines before; separate all columns in the same way, remove comments, "
+        f"or pass plain text as --predict_file"
+      )
+    if width < len(used) or not all(columns[index] for index in used):
+      raise UserError(
+        f"{where}: {shortened(text)!r} lacks a column; add the word and its "
+        f"label"
+      )
 
 
 def _read_table(path, is_labeled):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,7 +24,7 @@ from bert.errors import plural
 from bert.data import files, records
 from bert.reports import tagging as tagging_report
 from bert.tasks import entities, tagged_rows, text_words
-from bert.tasks import labels as label_types
+from bert.tasks.examples import content_hash
 from bert.tasks.tagged_scores import TaggedSentence, TaggedSet
 from bert.tasks.tagged_text import Sentence
 from bert.training import estimator, huggingface_config, ops
@@ -51,21 +49,11 @@ class TaggerSettings(Settings):
   label_all_tokens: bool = False
   max_context: bool = False
 
-  def check(self) -> None:
-    super().check()
-    if fault := label_types.fault_of(self.labels):
-      raise ValueError(fault)
-
 
 class Tagged(NamedTuple):
-  """The answer to a sentence: the label of each word.
+  """The answer to a sentence: the predicted label of each word.
 
-  Attributes:
-    sentence: the Sentence.
-    labels, probabilities: the predicted label of each word.
-    loss: the sum of the words' losses; 0 if it is not known.
-    text: the text.
-    entities: the entities in it.
+  The loss is the sum of the words'; 0 if it is not known.
   """
 
   sentence: Sentence
@@ -79,10 +67,7 @@ class Tagged(NamedTuple):
 class TaggingTask(Task):
   """Named-entity recognition, or another label for each word.
 
-  Args:
-    settings: TaggerSettings.
-    tokenizer: a FullTokenizer.
-    sentences: dict from split to its Sentences.
+  `sentences` has the Sentences of each split.
   """
 
   kind = "tagging"
@@ -195,9 +180,7 @@ class TaggingTask(Task):
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the words and labels of each split."""
     return {
-      split: hashlib.sha256(
-        json.dumps([(s.words, s.labels, s.document) for s in found]).encode()
-      ).hexdigest()
+      split: content_hash((s.words, s.labels, s.document) for s in found)
       for split, found in self._sentences.items()
     }
 

@@ -1,7 +1,7 @@
 """A conversation on the terminal."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bert.errors import UserError
 from bert.data import text_files
@@ -16,27 +16,38 @@ def converse(
 ) -> None:
   """Asks for inputs of a model until there are no more; prints the answers.
 
-  Args:
-    model: the model. A UserError about an input is printed, and the
-      conversation goes on. If all lines of an input are empty, nothing is
-      answered.
-    read: from a prompt to a line; raises EOFError at the end.
-    write: shows a text.
+  A UserError about an input is printed, and the conversation goes on. If all
+  lines of an input are empty, nothing is answered. `read` goes from a prompt to
+  a line, and raises EOFError at the end.
   """
   fields = model.task.inputs
   reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
   if reads_line:  # Both texts of a pair are on one line.
     fields = fields[:1]
+
+  def respond(*lines):
+    parts = parse_line(*lines) if reads_line else _parts(fields, lines)
+    return answer(model, parts)
+
+  ask_until_end(list(map(_prompt, fields)), respond, read, write)
+
+
+def ask_until_end(
+  prompts: Sequence[str],
+  respond: Callable[..., str],
+  read: Callable[[str], str] = input,
+  write: Callable[[str], object] = print,
+) -> None:
+  """Asks for a line for each prompt, and writes the response, until the end."""
   while True:
     try:
-      lines = [ask(prompt, read) for prompt in map(_prompt, fields)]
+      lines = [ask(prompt, read) for prompt in prompts]
     except EOFError:
       write("")  # The shell's prompt starts on a new line.
       return
     if any(line.strip() for line in lines):
       try:
-        parts = parse_line(lines[0]) if reads_line else _parts(fields, lines)
-        write(answer(model, parts))
+        write(respond(*lines))
       except UserError as error:
         write(f"error: {error}")
 
@@ -79,12 +90,7 @@ def converse_on_files(
 ) -> None:
   """Asks for a text file and for questions on it, until the input ends.
 
-  An empty question asks for another file.
-
-  Args:
-    model: the model.
-    read: from a prompt to a line; raises EOFError at the end.
-    write: shows a line.
+  An empty question asks for another file. See `converse`.
   """
   context = None
   while True:
@@ -106,11 +112,7 @@ def converse_on_files(
 
 
 def ask(prompt: str, read: Callable[[str], str] = input) -> str:
-  """The line that `read` gets for a prompt.
-
-  Raises:
-    EOFError: the input ends.
-  """
+  """The line that `read` gets for a prompt; EOFError ends the input."""
   try:
     line = read(prompt)
     line.encode()  # In the C locale, input() turns wrong bytes into surrogates.

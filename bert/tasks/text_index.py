@@ -54,11 +54,8 @@ def input_of(
 ) -> Texts:
   """The input of a model of vectors for a text.
 
-  Args:
-    model: the model.
-    text: the text.
-    prompts: names of prompts, such as QUERY_PROMPTS; the first that the model
-      has is put before the text.
+  Of the names of `prompts`, such as QUERY_PROMPTS, the first that the model has
+  is put before the text.
   """
   value = {"text": text}
   if getattr(model.task.settings, "prompts", ()):
@@ -74,11 +71,8 @@ def encode(
 ) -> np.ndarray:
   """The vectors of texts, scaled to length 1: float32 [texts, width].
 
-  Args:
-    model: a model of vectors.
-    texts: at least one text.
-    prompts: see `input_of`.
-    progress: called after each batch with the number of its rows.
+  See `input_of` for the prompts. `progress` is called after each batch with the
+  number of its rows.
   """
   inputs = (input_of(model, text, prompts) for text in texts)
   examples = [model.task.example(*parts) for parts in inputs]
@@ -91,9 +85,7 @@ def unit_vectors(
 ) -> np.ndarray:
   """The vectors of public answers, scaled to length 1: [answers, width].
 
-  Args:
-    answers: at least one answer.
-    width: how many of the first dimensions count; default: all.
+  Only the first `width` dimensions count, by default all.
   """
   vectors = np.stack([answer["vector"][:width] for answer in answers])
   length = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -120,19 +112,17 @@ def read_rows(
   name = path.lower().removesuffix(".gz")
   if os.path.splitext(name)[1] in ("", ".txt"):
     lines = enumerate(text_files.read_lines(path), 1)
-    found = ((f"{path}:{n}", "", line, {}) for n, line in lines)
+    found = ((f"{path}:{n}: the text", "", line, {}) for n, line in lines)
   else:
     table = tables.read_table(path, delimiter=delimiter)
     found = _table_rows(table, text_column, id_column)
   rows, places = {}, {}
   for where, key, text, fields in found:
-    text = text.strip()
-    if not text:
-      raise UserError(f"{where}: the text is empty; remove the row")
+    text = text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
     if key and key in rows:
       raise UserError(
-        f"{where}: the id {shortened(key)!r} is that of {places[key]}, too; "
+        f"{where}: the id {shortened(key)!r} is also that of {places[key]}; "
         f"rename one"
       )
     rows[row.id], places[row.id] = row, where
@@ -152,13 +142,10 @@ def _table_rows(table, text_column, id_column):
     if index not in (text_index, id_index)
   ]
   for line, row in zip(table.lines, table.rows, strict=True):
-    where, text = f"{table.path}:{line}", row[text_index]
-    text = text_of(text, f"{where}: --text_column={text_column}")
+    where = f"{table.path}:{line}: --text_column={text_column}"
     key = "" if id_index is None else row[id_index]
-    if id_index is not None and (key in ("", None) or isinstance(key, list)):
-      raise UserError(f"{where} has no id; add one")
     fields = {name: row[i] for i, name in others if row[i] is not None}
-    yield where, str(key), text, fields
+    yield where, "" if key is None else str(key), row[text_index], fields
 
 
 def _hash(text, fields):
@@ -177,15 +164,8 @@ def change(
   """Adds rows to the index in a folder, or makes it, and removes rows.
 
   A row replaces the one with its id. Only new rows are encoded. The index
-  changes when all is computed.
-
-  Args:
-    folder: the folder.
-    model: a model of vectors.
-    rows: the rows to add.
-    removed_ids: ids of rows to remove.
-    dtype: how a new index stores its vectors; default: float16.
-    progress: see `encode`.
+  changes when all is computed. A new index stores its vectors as `dtype`, by
+  default float16.
 
   Returns:
     The number of rows that were encoded, and of those in the index now.
@@ -202,10 +182,6 @@ def change(
       index = VectorIndex(folder)
       check_model(folder, index, model)
       header = index.header
-      if dtype not in (None, header.dtype):
-        raise UserError(
-          f"--dtype={dtype}: --index={folder} has {header.dtype}; omit it"
-        )
     numbers = index.numbers() if index else {}
     if unknown := [key for key in removed_ids if key not in numbers]:
       raise UserError(f"--remove_ids: the index has no {listing(unknown)}")

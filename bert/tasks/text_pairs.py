@@ -16,14 +16,10 @@ from bert.errors import UserError, shortened
 
 
 class Pair(NamedTuple):
-  """Two texts.
+  """Two texts of a close meaning, or a query and a document that answers it.
 
-  Attributes:
-    where: its file and line.
-    text_a: a text, or a query.
-    text_b: a text of a close meaning, or the document that answers the query.
-    negatives: texts that look close to `text_a`, and are not.
-    score: how close the texts are; None if all pairs are.
+  Negatives look close to `text_a`, and are not. The score says how close the
+  texts are; None if all pairs are. `where` is the file and line.
   """
 
   where: str
@@ -45,13 +41,9 @@ class Pair(NamedTuple):
 class Columns:
   """The columns of a table by name or index, as the flags name them.
 
-  Attributes:
-    text_a_column, text_b_column: the texts.
-    negative_column: names of columns with negatives, separated by commas. In
-      JSON Lines a value may be a list.
-    score_column: a number; or None.
-    label_column: 1 for texts of a close meaning, else 0; or None.
-    header, delimiter: see `tables.read_table`.
+  Names of columns with negatives are separated by commas; in JSON Lines a value
+  may be a list. A label is 1 for texts of a close meaning, else 0. See
+  `tables.read_table` for the rest.
   """
 
   text_a_column: str = "text_a"
@@ -66,17 +58,7 @@ class Columns:
 def read_pairs(
   path: str, columns: Columns, is_scored: bool = True
 ) -> list[Pair]:
-  """The pairs of a table.
-
-  Args:
-    path: the file, see `tables.read_table`.
-    columns: its columns.
-    is_scored: whether to read scores, labels and negatives.
-
-  Raises:
-    UserError: the file or a column is missing, a text is empty, or a score is
-      no number, or a label neither 0 nor 1.
-  """
+  """The pairs of a table; scores, labels and negatives only if `is_scored`."""
   table = tables.read_table(path, columns.header, columns.delimiter)
 
   def indices(flag, several=False):
@@ -107,16 +89,10 @@ def read_pairs(
 
 
 def text_of(value, cell):
-  """The text in a cell.
-
-  Raises:
-    UserError: it is empty, or no text.
-  """
-  if not isinstance(value, str):
-    shown = "missing" if value is None else shortened(repr(value))
-    raise UserError(f"{cell} is {shown}; pass a text")
-  if not value.strip():
-    raise UserError(f"{cell} is empty; fill it, or remove the row")
+  """The text in a cell, which must not be empty."""
+  if not isinstance(value, str) or not value.strip():
+    shown = "empty" if value in (None, "") else shortened(repr(value))
+    raise UserError(f"{cell} is {shown}; pass a text, or remove the row")
   return value
 
 

@@ -41,7 +41,6 @@ class BestCheckpoint:
   dropped.
 
   Args:
-    model_dir: the run's folder, with its training checkpoints.
     metric: a name among the results of `Estimator.evaluate`, with or without
       its `eval_`. Higher is better, unless it contains `loss` or `mse`.
     patience: stop after that many evaluations in a row without a new best;
@@ -50,8 +49,7 @@ class BestCheckpoint:
   Attributes:
     evaluations: list of (step, value), by step; the value is None if it was
       not finite.
-    best_step: step of the weights in `best_model.ckpt`, or None.
-    best_value: their metric, or None.
+    best_step, best_value: of the weights in `best_model.ckpt`, or None.
   """
 
   def __init__(self, model_dir: str, metric: str, patience: int | None = None):
@@ -104,15 +102,10 @@ class BestCheckpoint:
   ) -> str | None:
     """Adds an evaluation, and writes the weights if it is the best so far.
 
-    Args:
-      step: number of updates made; later evaluations are dropped.
-      results: as `Estimator.evaluate` returns them.
-      weights: dict from name to variable.
-
-    Returns:
-      `stop_reason`.
+    Evaluations of later steps are dropped. Returns `stop_reason`.
     """
-    self._metric = self._name_among(results)
+    if self._metric not in results:
+      self._metric = f"eval_{self._metric}"
     value = float(results[self._metric])
     value = value if math.isfinite(value) else None
     self.evaluations = [e for e in self.evaluations if e[0] < step]
@@ -136,16 +129,6 @@ class BestCheckpoint:
     )
     return self.stop_reason
 
-  def _name_among(self, results):
-    for name in (self._metric, f"eval_{self._metric}"):
-      if name in results:
-        return name
-    names = ", ".join(sorted(results.keys() - {"global_step"}))
-    raise UserError(
-      f"there is no metric {self._metric} to choose the best checkpoint by; "
-      f"pass one of {names}"
-    )
-
   def _is_better(self, value):
     if value is None or self.best_value is None:
       return value is not None
@@ -160,10 +143,7 @@ class BestCheckpoint:
       return []
     metric = history["metric"]
     if metric not in (self._metric, f"eval_{self._metric}"):
-      raise UserError(
-        f"{self._path} has evaluations by {metric}, not {self._metric}; pass "
-        f"{metric}, or another folder"
-      )
+      return []
     self._metric = metric
     return evaluations
 

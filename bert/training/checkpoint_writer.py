@@ -24,10 +24,6 @@ class CheckpointWriter:
   """A context manager that writes one checkpoint after the other.
 
   When the context ends, all checkpoints are written, also after an exception.
-
-  Args:
-    model_dir: the folder of the training.
-    keep_max: number of checkpoints to keep; 0 keeps all.
   """
 
   def __init__(self, model_dir: str, keep_max: int):
@@ -52,12 +48,7 @@ class CheckpointWriter:
     """Starts to write `model.ckpt-STEP` once the previous one is written.
 
     Without enough memory for the snapshot and further updates, it waits until
-    the checkpoint is written.
-
-    Args:
-      step: number of updates made.
-      tensors: dict from name to variable. The variables may change as soon as
-        this returns.
+    the checkpoint is written. The variables may change as soon as this returns.
     """
     self.wait()
     with tf.device("CPU:0"):

@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import tempfile
-import time
 import weakref
 from collections.abc import Container, Iterator, Mapping, Sequence
 
@@ -29,7 +28,7 @@ from absl import logging
 from bert import variables
 from bert.errors import UserError, plural
 from bert.data import downloads, files
-from bert.training import folder_lock, huggingface_weights, original_names
+from bert.training import folder_lock, huggingface_weights
 
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
 # and at its end the weights alone under the name that released models have.
@@ -43,8 +42,24 @@ HISTORY_NAME = "best.json"
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
-# Age from which on a temporary file of a remote folder is nobody's.
-_ABANDONED_SECONDS = 3600
+# Our names by patterns of ALBERT's; \1 is the number of a group.
+_GROUP = r"^bert/encoder/transformer/group_(\d+)/inner_group_0/"
+_LAYER = r"bert/encoder/layer_\1/"
+_ALBERT = {
+  r"^bert/encoder/embedding_hidden_mapping_in/": "bert/embeddings_project/",
+  rf"{_GROUP}attention_1/": rf"{_LAYER}attention/",
+  rf"{_GROUP}LayerNorm/": rf"{_LAYER}attention/output/LayerNorm/",
+  rf"{_GROUP}ffn_1/intermediate/output/": rf"{_LAYER}output/",
+  rf"{_GROUP}ffn_1/intermediate/": rf"{_LAYER}intermediate/",
+  rf"{_GROUP}LayerNorm_1/": rf"{_LAYER}output/LayerNorm/",
+}
+_DISCRIMINATOR = {r"^electra/": "bert/"}
+_GENERATOR = {
+  r"^electra/embeddings/": "bert/embeddings/",
+  r"^generator/": "bert/",
+  r"^generator_predictions/output_bias": "cls/predictions/output_bias",
+  r"^generator_predictions/": "cls/predictions/transform/",
+}
 
 # Prefixes, with their files' sizes and times, that were read in full.
 _verified = set()
@@ -54,17 +69,16 @@ def find_checkpoint(path: str) -> str:
   """Returns the prefix of the checkpoint that `path` refers to.
 
   Args:
-    path: a prefix; or a folder, which stands for the finished model in it
-      (`bert_model.ckpt`), or else, if its training has not finished, for its
-      best checkpoint, or else for its newest one, or else for its
-      `model.safetensors`; or a name that `downloads.local_path` knows.
+    path: a prefix; one of a checkpoint's files; a folder, which stands for the
+      finished model in it (`bert_model.ckpt`), or else, if its training has
+      not finished, for its best checkpoint, or else for its newest one, or
+      else for its `model.safetensors`; or a name that `downloads.local_path`
+      knows.
   """
   path = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
   if part and exists(part[1]):
-    raise UserError(
-      f"{path} is one file of a checkpoint; pass its prefix {part[1]}"
-    )
+    return part[1]
   if files.isdir(path):
     release = os.path.join(path, RELEASE_NAME)
     found = (
@@ -76,20 +90,22 @@ def find_checkpoint(path: str) -> str:
     if found:
       return found
     if files.exists(os.path.join(path, "config.json")):
-      huggingface_weights.check_has_weights(path)
+      raise UserError(
+        f"{path} has a config.json but no {huggingface_weights.WEIGHTS_NAME}; "
+        f"copy it there, too"
+      )
     path = release
   if not exists(path):
     huggingface_weights.check_is_no_pickle(path)
-    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
-      raise UserError(
-        f"{os.path.dirname(path)} is a SavedModel; convert it with "
-        f"convert_checkpoint.py --to=tensorflow, and pass the result"
-      )
     suffix = "" if huggingface_weights.is_weights(path) else ".index"
+    remedy = (
+      f"pass the files' common prefix, such as .../{RELEASE_NAME}, or their "
+      f"folder{downloads.similar_release(path)}"
+    )
+    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
+      remedy = "convert the SavedModel by convert_checkpoint.py --to=tensorflow"
     raise UserError(
-      f"no checkpoint {path}: there is no file {path}{suffix}; pass the files' "
-      f"common prefix, such as .../{RELEASE_NAME}, or their folder"
-      f"{downloads.similar_release(path)}"
+      f"no checkpoint {path}: there is no file {path}{suffix}; {remedy}"
     )
   return path
 
@@ -130,11 +146,9 @@ def _recorded_checkpoint(folder):
 
   Unlike `tf.train.latest_checkpoint`, it takes no path for a pattern.
   """
-  try:
+  state = None
+  with contextlib.suppress(UnicodeDecodeError):
     state = tf.train.get_checkpoint_state(folder)
-  except UnicodeDecodeError as error:
-    path = os.path.join(folder, "checkpoint")
-    raise UserError(files.damaged(path, "it is not UTF-8")) from error
   prefix = state.model_checkpoint_path if state else None
   return prefix if prefix and exists(prefix) else None
 
@@ -177,14 +191,11 @@ class Checkpoint:
 
   Args:
     prefix: as `find_checkpoint` returns it.
-    weights_only: leave out the step and Adam's moments, which only training
-      needs.
+    weights_only: leave out the step and Adam's moments.
 
   Attributes:
-    prefix: the prefix.
     shapes: dict from the name of each variable to its shape.
-    step: number of updates behind the weights; 0 if the checkpoint does not
-      hold it.
+    step: number of updates behind the weights; 0 if it is not recorded.
     skipped: names that lookups treat as missing.
     kept_rows: see `load_weights`.
   """
@@ -200,10 +211,10 @@ class Checkpoint:
         found = _literal_prefix(prefix, self)
         self._reader = tf.train.load_checkpoint(found)
     shapes = self._reader.get_variable_to_shape_map()
-    self._names = original_names.their_names(shapes)
+    self._names = _their_names(shapes)
     for ours, theirs in self._names.items():
       shapes[ours] = shapes.pop(theirs)
-    self.step = self._read_step(shapes)
+    self.step = int(self["global_step"]) if "global_step" in shapes else 0
     self.shapes = {
       name: shape
       for name, shape in shapes.items()
@@ -239,12 +250,6 @@ class Checkpoint:
       else:
         del self.shapes[name]
 
-  def _read_step(self, shapes):
-    """The number of updates; 0 without an entry."""
-    if "global_step" not in shapes:
-      return 0
-    return int(self["global_step"])
-
   def verify(self) -> Checkpoint:
     """Reads every variable, once per process as long as the files stay."""
     stats = map(tf.io.gfile.stat, checkpoint_files(self.prefix))
@@ -255,6 +260,29 @@ class Checkpoint:
         self[name]
       _verified.add(key)
     return self
+
+
+def _their_names(names):
+  """The names of a checkpoint's variables by ours, where they differ.
+
+  The original ALBERT and ELECTRA were made of BERT's code, and have other names
+  for what they added. A checkpoint of ELECTRA may hold two encoders; the
+  discriminator is read, and the generator if there is no discriminator.
+  """
+  names = list(names)
+  patterns = _ALBERT | _GENERATOR
+  if any(name.startswith("electra/encoder/") for name in names):
+    patterns = _ALBERT | _DISCRIMINATOR
+  found = {}
+  for name in names:
+    renamed = name.removeprefix("module/")  # Of TF-Hub's modules.
+    for pattern, ours in patterns.items():
+      renamed, count = re.subn(pattern, ours, renamed)
+      if count:
+        break
+    if renamed != name:
+      found[renamed] = name
+  return found
 
 
 def _with_rows(fresh, value, rows):
@@ -323,9 +351,8 @@ def compare(
       as the output layer of a new task. They start from their initializers.
 
   Returns:
-    (loaded, initialized, unused): sorted names of the variables that start
-    from the checkpoint, of those that do not, and of those that the model
-    does not have.
+    Sorted names: of the variables that start from the checkpoint, of those that
+    do not, and of those that the model does not have.
   """
   shapes = checkpoint.shapes
   loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
@@ -372,7 +399,6 @@ def load_weights(
   Optional variables that it lacks, or holds in another shape, are `skipped`.
 
   Args:
-    path, wanted, optional: see there.
     kept_rows: for some variables, the row of the checkpoint that each row
       starts from; None for a row that starts from its initializer.
   """
@@ -391,16 +417,10 @@ def initialize_from(
 ) -> None:
   """Makes the active store's variables start from a checkpoint's weights.
 
-  Does nothing if the store already has values to start or resume from.
-
-  Args:
-    init_checkpoint: prefix, folder, or None for random weights.
-    wanted, optional: see `compare`. Optional variables that the checkpoint
-      lacks in this shape start from their initializers.
-    kept_rows: see `load_weights`.
+  Does nothing if the store already has values to start or resume from. The
+  arguments are those of `load_weights`.
 
   Raises:
-    UserError: there is no such checkpoint, or it does not fit the model.
     ValueError: the store already has variables, or a v1 graph is being built.
   """
   store = variables.current_store()
@@ -428,15 +448,10 @@ def log_initialization(store: variables.VariableStore) -> None:
     list(itertools.filterfalse(is_training_state, names))
     for names in compare(checkpoint, wanted, optional=wanted)
   )
-  has_other_shape = [name in checkpoint.shapes for name in initialized]
-  reasons = [
-    *(["new in this task"] if not all(has_other_shape) else []),
-    *(["of another shape in the checkpoint"] if any(has_other_shape) else []),
-  ]
-  reasons = f" ({' or '.join(reasons)})" if reasons else ""
+  reason = " (new in this task)" if initialized else ""
   logging.info(
     f"{checkpoint.prefix}: loaded {plural(len(loaded), 'variable')}; "
-    f"{len(initialized)} initialized{reasons}, {len(unused)} in the checkpoint "
+    f"{len(initialized)} initialized{reason}, {len(unused)} in the checkpoint "
     f"unused"
   )
   logging.debug("loaded: %s", " ".join(loaded))
@@ -447,12 +462,7 @@ def log_initialization(store: variables.VariableStore) -> None:
 def write_checkpoint(
   prefix: str, tensors: Mapping[str, tf.Tensor | tf.Variable]
 ) -> None:
-  """Writes tensors under their names; the checkpoint appears whole or not.
-
-  Args:
-    prefix: path of the checkpoint.
-    tensors: dict from name to tensor or variable.
-  """
+  """Writes tensors under their names; the checkpoint appears whole or not."""
   if not files.writes(prefix):
     return
   folder_lock.check_not_moved(os.path.dirname(prefix))
@@ -504,20 +514,9 @@ def save_training_checkpoint(
   would have continued from it.
   """
   prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
-  earlier = _checkpoints_until(step, model_dir)[-1:]
-  try:
-    write_checkpoint(prefix, tensors)
-  except UserError as error:
-    kept = f"{error}; it will continue from {earlier[0]}" if earlier else error
-    raise UserError(kept) from error
+  write_checkpoint(prefix, tensors)
   record_checkpoints(model_dir, keep_max, step)
   return prefix
-
-
-def _checkpoints_until(step, model_dir):
-  """The `training_checkpoints` up to a step."""
-  found = training_checkpoints(model_dir)
-  return [p for p in found if int(p.rpartition("-")[2]) <= step]
 
 
 def record_checkpoints(
@@ -526,11 +525,11 @@ def record_checkpoints(
   """Lists the training checkpoints in a file, and deletes the oldest.
 
   Args:
-    model_dir: the folder of the training.
     keep_max: number of checkpoints to keep; 0 keeps all.
     last_step: checkpoints of later steps are neither listed nor deleted.
   """
-  kept = _checkpoints_until(last_step, model_dir)
+  found = training_checkpoints(model_dir)
+  kept = [p for p in found if int(p.rpartition("-")[2]) <= last_step]
   dropped = kept[:-keep_max] if keep_max > 0 else []
   names = [os.path.basename(p) for p in kept if p not in dropped]
   # TensorFlow's own format, which the original code reads.
@@ -552,31 +551,20 @@ def remove_partial_files(model_dir: str) -> None:
   """Deletes what a killed run left half-written or half-deleted.
 
   Call it under `folder_lock.lock_folder`. A file that another process writes
-  by `files.atomic_write` stays. As remote folders are not locked, files of the
-  last hour stay there.
+  by `files.atomic_write` stays. Remote folders have no lock, so all stay there.
   """
+  if files.is_remote(model_dir):
+    return
   names = tf.io.gfile.listdir(model_dir)
   for name in names:
     path = os.path.join(model_dir, name)
     data = re.fullmatch(rf"({re.escape(TRAINING_NAME)}-\d+)\.data-.*", name)
     is_orphan = data and f"{data[1]}.index" not in names
     partial = re.search(rf"{re.escape(files.PARTIAL)}\.(index|data-)", name)
-    is_leftover = is_orphan or partial or name.endswith(files.PARTIAL)
-    if is_leftover and files.is_remote(path) and _is_recent(path):
-      continue
     if is_orphan or partial:
       tf.io.gfile.remove(path)
     elif name.endswith(files.PARTIAL) and not tf.io.gfile.isdir(path):
       files.remove_abandoned(path)
-
-
-def _is_recent(path):
-  """Whether another process may be writing a file, or has just removed it."""
-  try:
-    age = time.time() - tf.io.gfile.stat(path).mtime_nsec / 1e9
-  except tf.errors.NotFoundError:
-    return True
-  return age < _ABANDONED_SECONDS
 
 
 def write_release(

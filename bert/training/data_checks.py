@@ -3,14 +3,13 @@
 import contextlib
 import hashlib
 import logging as std_logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert.errors import plural
-from tokenization import UNKNOWN
 from bert.training import record_files
 from bert.training.task import RowSet, Task
 
@@ -34,16 +33,8 @@ def collected_warnings() -> Iterator[list[str]]:
     logger.removeHandler(handler)
 
 
-def log_data_checks(
-  rows: RowSet, files: Mapping[str, str | bytes], task: Task
-) -> None:
-  """Warns of rows that are full, unknown pieces, and skewed labels.
-
-  Args:
-    rows: a training set.
-    files: content of the model's files, by name.
-    task: the task; `truncates`, `labels` and `usual_label` are used.
-  """
+def log_data_checks(rows: RowSet, task: Task) -> None:
+  """Warns of rows that are full, unknown pieces, and skewed labels."""
   found = rows.read()
   index = np.arange(min(len(found), _MAX_ROWS))
   features = _read(found, index)
@@ -57,8 +48,11 @@ def log_data_checks(
       f"their texts were cut",
     )
   ids, mask = features["input_ids"], features["input_mask"]
-  is_unknown = (ids == _unknown_id(files)) & (mask > 0)
-  share = np.sum(is_unknown) / max(np.sum(mask), 1)
+  share = 0.0
+  if task.tokenizer:
+    unknown_id = task.tokenizer.vocab.get(task.tokenizer.unk_token, -1)
+    is_unknown = (ids == unknown_id) & (mask > 0)
+    share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
     _warn(
       rows,
@@ -118,21 +112,6 @@ def _check_labels(rows, features, feature, task):
     name = task.labels[label] if task.labels else label
     if name != task.usual_label:
       _warn(rows, f"{shares.max():.1%} of the {what} have the label {name!r}")
-
-
-def _unknown_id(files):
-  """The id of the unknown piece; -1 if the model has none."""
-  for name, content in files.items():
-    if name.endswith(".model"):
-      import sentencepiece
-
-      return sentencepiece.SentencePieceProcessor(model_proto=content).unk_id()
-  content = files.get("vocab.txt", "")
-  text = content.decode() if isinstance(content, bytes) else content
-  # Only "\n" ends a line, as in `tokenization.load_vocab`.
-  lines = text.removeprefix("\ufeff").split("\n")
-  pieces = [line.strip() for line in lines]
-  return pieces.index(UNKNOWN) if UNKNOWN in pieces else -1
 
 
 def _warn(rows, text):

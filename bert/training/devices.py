@@ -39,15 +39,11 @@ class LostWorkerError(UserError):
 
 
 class Cluster(NamedTuple):
-  """The hosts of a run.
+  """The hosts of a run."""
 
-  Attributes:
-    tasks: name, such as `worker 1`, and address of each host; first the chief.
-    index: number of this host among them.
-  """
-
+  # Name, such as `worker 1`, and address of each host; first the chief.
   tasks: tuple[tuple[str, str], ...]
-  index: int
+  index: int  # number of this host among them
 
 
 def read_cluster(text: str | None) -> Cluster | None:
@@ -57,43 +53,30 @@ def read_cluster(text: str | None) -> Cluster | None:
   try:
     config = strict_json.loads(text)
     jobs = config["cluster"]
-    if not all(isinstance(hosts, list) for hosts in jobs.values()):
+    if any(isinstance(hosts, str) for hosts in jobs.values()):
       raise TypeError("the hosts of a job are not a list")
-    kind, index = config["task"]["type"], int(config["task"]["index"])
+    tasks = tuple(
+      (f"{job} {number}", str(address))
+      for job in ("chief", "worker")
+      for number, address in enumerate(jobs.get(job, ()))
+    )
+    this = f"{config['task']['type']} {config['task']['index']}"
+    return Cluster(tasks, [name for name, _ in tasks].index(this))
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise UserError(
       f"TF_CONFIG={text!r}: expected JSON with lists of addresses in a "
-      f"`cluster`, and the `type` and `index` of a `task`; correct or unset it"
+      f"`cluster`, one of which the `type` and `index` of a `task` name; "
+      f"correct or unset it"
     ) from error
-  tasks = tuple(
-    (f"{job} {number}", str(address))
-    for job in ("chief", "worker")
-    for number, address in enumerate(jobs.get(job, ()))
-  )
-  names = [name for name, _ in tasks]
-  if len(jobs.get("chief", ())) > 1 or f"{kind} {index}" not in names:
-    raise UserError(
-      f"TF_CONFIG: {kind} {index} is not one of {', '.join(names)}, or there "
-      f"are two chiefs; correct or unset it"
-    )
-  return Cluster(tasks, names.index(f"{kind} {index}"))
 
 
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
   """The kind of strategy that "auto" stands for, or else `kind`.
 
   It remains "auto" on a single host without a TPU: one device or all GPUs.
-
-  Args:
-    kind: value of --distribution_strategy.
-    use_tpu: value of --use_tpu.
-    cluster: the Cluster of TF_CONFIG, or None.
   """
-  if use_tpu and kind not in ("auto", "tpu"):
-    raise UserError(
-      f"--use_tpu and --distribution_strategy={kind} cannot both be given; "
-      f"omit one"
-    )
+  if use_tpu:
+    return "tpu"
   if kind == "multi_worker" and cluster is None:
     raise UserError(
       "--distribution_strategy=multi_worker needs the environment variable "
@@ -106,13 +89,7 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
       f"--distribution_strategy={kind} uses one host, but TF_CONFIG names "
       f"{hosts}; pass multi_worker, or unset TF_CONFIG"
     )
-  if kind != "auto":
-    return kind
-  if use_tpu:
-    return "tpu"
-  if hosts > 1:
-    return "multi_worker"
-  return "auto"
+  return "multi_worker" if kind == "auto" and hosts > 1 else kind
 
 
 @functools.cache
@@ -127,8 +104,7 @@ def make_strategy(
   Args:
     kind: what `choose` returned.
     cluster: the Cluster of TF_CONFIG, for "multi_worker".
-    worker_timeout: seconds to wait for the other hosts. After that, the process
-      ends.
+    worker_timeout: seconds after which the process ends without other hosts.
   """
   if kind == "tpu":
     return _make_tpu_strategy()
@@ -270,11 +246,6 @@ def distribute(
   each core receives its rows. Other replicas receive the whole batch, and take
   their `share`: TensorFlow starts a thread that tunes any input that it divides
   among devices, and waits for it, up to a minute, when the input is deleted.
-
-  Args:
-    strategy: the strategy.
-    dataset: dicts of tensors [B, ...], the same on all hosts. A host with fewer
-      batches would leave the others waiting.
   """
   if not is_tpu(strategy):
     return dataset
@@ -338,12 +309,7 @@ def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def merge(
   strategy: tf.distribute.Strategy, outputs: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-  """The outputs of all replicas: rows are joined, scalars averaged.
-
-  Args:
-    strategy: the strategy.
-    outputs: what `strategy.run` of a step that ends in `gather` returned.
-  """
+  """What `gather` returned on all replicas: rows joined, scalars averaged."""
 
   def merged(value):
     parts = strategy.experimental_local_results(value)
@@ -384,14 +350,7 @@ def _exchange_program(strategy):
 def check_hosts_agree(
   strategy: tf.distribute.Strategy | None, number: int, what: str, remedy: str
 ) -> None:
-  """Raises UserError unless a number is the same on all hosts.
-
-  Args:
-    strategy: the strategy.
-    number: this host's.
-    what: the beginning of the message, which tells what differs.
-    remedy: its end.
-  """
+  """Raises UserError unless a number is the same on all hosts."""
   found = exchange(strategy, number)
   if len(set(found)) > 1:
     raise UserError(f"{what} on different hosts: {found}; {remedy}")

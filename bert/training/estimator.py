@@ -42,34 +42,22 @@ _TIMED_SECONDS = 5.0
 
 @dataclasses.dataclass
 class RunConfig:
-  """Settings of a run that do not depend on the task.
+  """Settings of a run that do not depend on the task."""
 
-  Attributes:
-    model_dir: folder of the checkpoints and TensorBoard's event files.
-    seed: determines initial weights, order of rows and dropout.
-    save_checkpoints_steps: updates between checkpoints.
-    keep_checkpoint_max: how many of them are kept; 0 for all.
-    log_steps: updates between log lines.
-    strategy: a `tf.distribute.Strategy`; one device when None.
-    pad_to_max_length: pad every batch to one static shape.
-    rounds_lengths: pad every batch to one of a few lengths, see `inputs`.
-    iterations_per_loop: most updates that the device makes in one call. It
-      makes fewer if these would take more than about ten seconds. Checkpoints,
-      log lines and evaluations fall between the calls.
-    use_xla: whether to compile the steps with XLA, once for each shape of a
-      batch. None compiles them on a GPU if all batches have one shape. Several
-      replicas cannot compile a training step.
-  """
-
-  model_dir: str
-  seed: int = 1
+  model_dir: str  # for checkpoints and TensorBoard's event files
+  seed: int = 1  # of initial weights, order of rows and dropout
   save_checkpoints_steps: int = 1000
-  keep_checkpoint_max: int = 5
+  keep_checkpoint_max: int = 5  # 0 for all
   log_steps: int = 50
-  strategy: tf.distribute.Strategy | None = None
-  pad_to_max_length: bool = False
-  rounds_lengths: bool = False
+  strategy: tf.distribute.Strategy | None = None  # one device when None
+  pad_to_max_length: bool = False  # pad every batch to one static shape
+  rounds_lengths: bool = False  # to one of a few lengths, see `inputs`
+  # Most updates that the device makes in one call, of about ten seconds at
+  # most. Checkpoints, log lines and evaluations fall between the calls.
   iterations_per_loop: int = 1
+  # Whether to compile the steps with XLA, once for each shape of a batch. None
+  # compiles them on a GPU if all batches have one shape. Several replicas
+  # cannot compile a training step.
   use_xla: bool | None = False
 
 
@@ -86,11 +74,7 @@ class Estimator:
   Args:
     model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
       among the features, and the argument is None.
-    config: a RunConfig.
     params: dict passed to `model_fn`, and, with more entries, to `input_fn`.
-
-  Attributes:
-    summaries: the Summaries, which write to TensorBoard.
   """
 
   def __init__(
@@ -157,9 +141,6 @@ class Estimator:
 
     Moments that the checkpoint lacks stay as they are, so training can only
     continue from a training checkpoint.
-
-    Args:
-      checkpoint: its prefix, such as `.../best_model.ckpt`.
     """
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
@@ -186,25 +167,20 @@ class Estimator:
   ) -> None:
     """Trains until `max_steps` updates have been made in total.
 
+    Checkpoints are written while the training continues. It waits for them
+    before an evaluation and at its end. SIGTERM ends the training after the
+    current call of the device, whose updates are saved.
+
     Args:
       input_fn: params -> infinite dataset of feature dicts; params hold
         `batch_size`, `pad_to_max_length`, `seed` and `first_step`, the number
         of batches to skip.
       batch_size: rows of one update, over all replicas.
-      max_steps: int.
-      evaluate: function from a step to the reason to stop there, or None to
-        continue. It is called after the last update and after every
-        `eval_steps`, when a checkpoint of that step has been saved. A resumed
-        run calls it again for the step that it starts from, because the
-        earlier run may have been killed during that evaluation.
-      eval_steps: updates between evaluations; 0 for the last one only.
+      evaluate: function from a step to the reason to stop there, or None. It is
+        called after the last update and after every `eval_steps`, if these are
+        not 0, when a checkpoint of that step has been saved; and again for the
+        step that a resumed run starts from, as it may have been killed then.
       before_updates: called before the first update, if there is one to make.
-
-    Checkpoints are written while the training continues. It waits for them
-    before an evaluation and at its end.
-
-    SIGTERM ends the training after the current call of the device, whose
-    updates are saved. It is then handled as it would be outside the training.
     """
     with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
@@ -296,8 +272,6 @@ class Estimator:
     program = self._programs.get(ModeKeys.TRAIN, dataset.element_spec)
     batches = iter(dataset)
     batch = next(batches, None)
-    if batch is None and not step:
-      raise UserError("there is no row to train on")
     while batch is not None:
       scalars = {n: x[tf.newaxis] for n, x in program(batch).items()}
       step += 1
@@ -339,8 +313,7 @@ class Estimator:
     """The seconds of up to `count` training steps, without any compilation.
 
     After three steps, timing ends as soon as it has taken `_TIMED_SECONDS`. The
-    weights change, but nothing is saved. If `count` is 0, one step is made. The
-    input must be endless, like that of a training.
+    weights change, but nothing is saved. If `count` is 0, one step is made.
     """
 
     # The first step of a batch may compile programs for its length.
@@ -376,24 +349,19 @@ class Estimator:
     Experiment computes the metrics from `predict` instead, because here they
     need all predictions at once.
 
-    Args:
-      input_fn, batch_size: see `predict`.
-
     Returns:
       Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
       over the real rows, if the `model_fn` has one. Arrays whose shape varies
       from batch to batch are padded with zeros to the largest.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
-    if not rows:
-      raise UserError("there is no row to evaluate on")
     results = {}
-    if self._programs.metric_fn:
+    if rows and self._programs.metric_fn:
       arrays = {
         n: _stack([r[n] for r in rows]) for n in self._programs.metric_names
       }
       results |= self._programs.metric_fn(**arrays)
-    if "batch_loss" in rows[0]:
+    if rows and "batch_loss" in rows[0]:
       losses = [row["batch_loss"] for row in rows]
       results["loss"] = float(np.mean(losses, dtype=np.float64))
     return {**results, "global_step": self.global_step}
@@ -408,12 +376,11 @@ class Estimator:
 
     Args:
       input_fn: params -> dataset of feature dicts, among them `row_index` [B]
-        and `is_real_example` [B]; params hold `batch_size`,
-        `pad_to_max_length` and `fill_batches`; see `inputs`.
+        and `is_real_example` [B]; see `inputs`.
       batch_size: rows at a time, over all replicas.
-      mode: PREDICT for the `model_fn`'s predictions; EVAL for these and the
-        tensors of `eval_metrics`, and `batch_loss`, the loss of the row's
-        batch, if it has one: its mean over all rows is the evaluation's loss.
+      mode: PREDICT for the `model_fn`'s predictions; EVAL for these, the
+        tensors of `eval_metrics`, and `batch_loss`, if the row's batch has one:
+        its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
     program = self._programs.get(mode, dataset.element_spec)

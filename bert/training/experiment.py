@@ -58,15 +58,10 @@ _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
 
 
 class ModelFiles(NamedTuple):
-  """The model of an experiment.
-
-  Attributes:
-    config: its BertConfig.
-    contents: dict from name to content of the files that, beside the weights,
-      make a model folder.
-  """
+  """The model of an experiment."""
 
   config: modeling.BertConfig
+  # By name, the files that, beside the weights, make a model folder.
   contents: Mapping[str, str | bytes]
 
 
@@ -74,11 +69,6 @@ class Experiment:
   """Trains, evaluates and uses one model in one folder.
 
   The constructor reads and checks all inputs. It writes no files.
-
-  Args:
-    task: a Task.
-    model: its ModelFiles.
-    settings: Settings.
   """
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):
@@ -86,12 +76,12 @@ class Experiment:
     self._encoder = None
     self._model_files = model
     self._settings = settings
-    self._check_calibration()
+    if settings.calibrate and "dev" in settings.splits and not task.labels:
+      raise UserError(f"--calibrate: {task.name} has no labels; omit it")
     if settings.dry_run and not settings.do_train:
       raise UserError("--dry_run plans a training; add --do_train")
-    self._read_output_dir()
-    start_checks.check_init_path(settings.init_checkpoint)
-    settings.layer_rates(model.config.num_blocks)
+    if settings.init_checkpoint is not None:
+      checkpoints.find_checkpoint(settings.init_checkpoint)
     if files.isdir(settings.output_dir):
       with folder_lock.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.
@@ -101,6 +91,7 @@ class Experiment:
       for split, row_sets in self._row_sets.items()
       if row_sets is None
     }
+    self._read_output_dir()  # The examples may tell the size of the head.
     self._teacher = self._load_teacher()
     for examples in self._examples.get("train", {}).values():
       self._check_training_set(examples)
@@ -114,17 +105,6 @@ class Experiment:
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
-
-  def _check_calibration(self):
-    """Raises UserError if --calibrate needs what the run does not have."""
-    settings, task = self._settings, self._task
-    if not (settings.calibrate and "dev" in settings.splits):
-      return
-    if not task.labels:
-      raise UserError(f"--calibrate: {task.name} has no labels; omit it")
-    path = os.path.join(settings.output_dir, task_file.NAME)
-    if not (settings.do_train or files.exists(path)):
-      raise UserError(f"--calibrate: there is no {path}; add --do_train")
 
   def _load_teacher(self):
     """The Teacher of the training, or None."""
@@ -260,8 +240,7 @@ class Experiment:
     with data_checks.collected_warnings() as self._data_warnings:
       self._task.log_data(self._row_sets)
       for rows in self._row_sets.get("train", ()):
-        files_of_model = self._model_files.contents
-        data_checks.log_data_checks(rows, files_of_model, self._task)
+        data_checks.log_data_checks(rows, self._task)
 
   def _write_rows(self, split, suffix, examples):
     """Writes the rows of a data set to a file in the output folder."""
@@ -315,8 +294,6 @@ class Experiment:
 
   def _check_training_set(self, examples):
     """Raises UserError if the training set is too small for one step."""
-    if not examples:
-      raise UserError(f"{self._task.name} has no example to train on")
     count = self._num_examples(examples)
     if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.
@@ -565,7 +542,7 @@ class Experiment:
       sample = evaluation.sample and evaluation.sample()
       if sample:
         verdicts[evaluation.name] = verdict.judge(sample)
-    training_page.write_run(
+    training_page.write(
       folder,
       task.name,
       evaluations,

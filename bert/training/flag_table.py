@@ -8,6 +8,7 @@ A script takes groups of them, changes some, and adds its own:
 # A row is easier to read in few lines.
 # fmt: off
 
+from bert.optimizer_settings import Optimization
 from bert.training import runtimes
 from bert.training.flags import (
   COUNT,
@@ -84,9 +85,7 @@ MODEL = (
 def model_dir(training: str = "a training", more: str = "") -> tuple[Flag, ...]:
   """The flags of the folder of a model, and of its download.
 
-  Args:
-    training: what writes such an --output_dir, for the help.
-    more: what else is accepted, for the help.
+  `training` is what writes such an --output_dir, and `more` is accepted, too.
   """
   text = (
     f"Folder of a model: an unzipped release, the --output_dir of {training}, "
@@ -119,17 +118,16 @@ RELEVANT_LABEL = Flag("relevant_label", None,
                       "Label that a classifier of pairs gives to matching "
                       "texts. Default: the second of two.")
 
+# What searches an index, and runs its models.
+SEARCH = (RUNTIME, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
+
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in this folder.",
                    affects_weights=False)
 
 
 def masking(condition: str = "") -> tuple[Flag, ...]:
-  """The flags of how words are masked.
-
-  Args:
-    condition: when the choice of the words has an effect, for the help.
-  """
+  """The flags of how words are masked; the help begins with `condition`."""
   words = f"{FRACTION.words}; pass 0.15, as in the paper"
   if not condition:
     words += ", or --no_masking"
@@ -144,26 +142,25 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   )
 
 
-# The optimizer; the defaults are the original's.
 _OPTIMIZER = (
   Flag("learning_rate", 5e-5, "Peak learning rate.", check=POSITIVE,
        used="train"),
-  Flag("optimizer", "adamw",
+  Flag("optimizer", Optimization.optimizer,
        "Adam with decoupled weight decay; or LAMB, for pre-training with "
        "batches of thousands of rows.", choices=("adamw", "lamb"),
        used="train"),
-  Flag("lr_schedule", "linear",
+  Flag("lr_schedule", Optimization.lr_schedule,
        "Learning rate schedule after the warm-up. linear and cosine fall to 0 "
        "at the last step.", choices=("linear", "constant", "cosine"),
        used="train"),
-  Flag("adam_bias_correction", False,
+  Flag("adam_bias_correction", Optimization.adam_bias_correction,
        "Correct the bias of the moments, as Adam does and BERT does not.",
        used="train"),
-  Flag("weight_decay", 0.01,
+  Flag("weight_decay", Optimization.weight_decay,
        "Fraction of each weight, times the learning rate, that an update "
        "subtracts. LayerNorm and biases are not decayed.", check=at_least(0),
        used="train"),
-  Flag("max_grad_norm", 1.0,
+  Flag("max_grad_norm", Optimization.max_grad_norm,
        "Gradients with a larger global norm are scaled to this norm.",
        check=POSITIVE, used="train"),
   Flag("freeze_layers", None,
@@ -182,7 +179,8 @@ _STEP = (
        "Pad every batch to --max_seq_length instead of to its longest row. "
        "Default: True on a TPU and for training in run_squad.py, else False.",
        kind=bool),
-  Flag("gradient_accumulation_steps", 1,
+  Flag("gradient_accumulation_steps",
+       Optimization.gradient_accumulation_steps,
        "Compute each training batch in this number of parts, one after the "
        "other, to save memory. Results are the same, apart from rounding and "
        "dropout masks.", check=COUNT, used="train"),
@@ -308,9 +306,8 @@ UNLABELED_FILE = Flag("unlabeled_file", None,
 def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
   """The flags of a script that fine-tunes a pre-trained model.
 
-  Args:
-    scores: examples of metrics for --keep_best, for the help.
-    default_score: the metric if only patience is given, for the help.
+  `scores` are examples of metrics for --keep_best, and `default_score` is its
+  default if only patience is given.
   """
   return (
     *MODEL,

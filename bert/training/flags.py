@@ -159,7 +159,8 @@ class Flags:
     """Raises UserError for the first of these flags that has no value."""
     for name in names:
       if not self[name]:
-        raise UserError(f"--{name} is required; pass a value")
+        value = " or ".join(self.rows[name].choices) or "a value"
+        raise UserError(f"--{name} is required; pass {value}")
 
   def check_exclusive(self, *names: str) -> None:
     """Raises UserError if two of these flags are given."""
@@ -175,12 +176,7 @@ class Flags:
     files.check_is_file(path, f"--{name}={path}", "pass the path of a file")
 
   def refuse_pipes(self, name: str, paths: Iterable[str]) -> None:
-    """Raises UserError for a pipe among files that are read more than once.
-
-    Args:
-      name: the flag that names them.
-      paths: the files.
-    """
+    """Raises UserError for a pipe among the files that a flag names."""
     for path in filter(files.is_pipe, paths):
       raise UserError(
         f"--{name}={self[name]}: {path} is a pipe or a device, which cannot be "
@@ -214,33 +210,23 @@ class Flags:
   ) -> None:
     """Raises UserError unless files can be written.
 
-    Args:
-      name: the flag that names them.
-      paths: the files; no path may occur twice.
-      read: paths that the run reads and must not overwrite; None is skipped.
+    `read` are paths that must not be overwritten; None is skipped.
     """
-    taken = {os.path.realpath(path): "is an input" for path in read if path}
+    inputs = {os.path.realpath(path) for path in read if path}
     for path in paths:
-      target = os.path.realpath(path)
       problem = _problem_of_output(path)
-      # The file is first written beside its final name.
-      for written in (path, target + files.PARTIAL):
-        reason = taken.get(os.path.realpath(written))
-        if reason and not problem:
-          problem = f"{written} {reason}; pass another path"
+      if os.path.realpath(path) in inputs:
+        problem = f"{path} is an input; pass another path"
       if problem:
         raise UserError(f"--{name}={self[name]}: {problem}")
-      taken[target] = "is given twice"
-      taken[target + files.PARTIAL] = "is a temporary file"
 
   # Warnings.
 
   def warn_of_unused(self, *runs: str) -> None:
     """Warns of flags that were given but have no effect.
 
-    Args:
-      runs: what the run does, as in `Flag.used`. Without any, it only asks a
-        trained model.
+    `runs` is what the run does, as in `Flag.used`. Without any, it only asks a
+    trained model.
     """
     found = collections.defaultdict(list)
     for row in self.rows.values():
@@ -250,12 +236,7 @@ class Flags:
       self.warn_if_given(remedy, *names)
 
   def warn_if_given(self, remedy: str, *names: str) -> None:
-    """Warns of those of these flags that differ from their defaults.
-
-    Args:
-      remedy: what to do, for the message.
-      names: flags that this run does not use.
-    """
+    """Warns of those of these flags that differ from their defaults."""
     found = [
       f"--{name}={_shown(self[name])}"
       for name in names
@@ -307,24 +288,10 @@ def _problem_of_output(path):
   return None
 
 
-def check_standard_output() -> None:
-  """Raises UserError if standard output, to which results go, is closed."""
-  if sys.stdout is None:
-    raise UserError("standard output is closed; redirect it to a file")
-
-
 def check_output_folder(path: str) -> None:
-  """Raises UserError unless --output_dir, or a folder in it, can be created."""
+  """Raises UserError unless --output_dir can be created and written to."""
   if files.is_remote(path):
     return
-  try:
-    os.stat(path)
-  except (FileNotFoundError, NotADirectoryError):
-    pass
-  except OSError as error:  # Its name is too long, for example.
-    raise UserError(
-      f"--output_dir={path} cannot be created ({error.strerror}); pass another"
-    ) from error
   # The folder itself, or the nearest one above it that exists.
   existing = os.path.abspath(path)
   while not os.path.exists(existing):

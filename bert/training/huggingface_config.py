@@ -144,10 +144,8 @@ def read_config(path: str) -> modeling.BertConfig:
   theirs = fields["hidden_act"]
   ours = [name for name, names in ACTIVATIONS.items() if theirs in names]
   if not ours:
-    known = sorted(name for names in ACTIVATIONS.values() for name in names)
-    raise UserError(
-      f"{path}: hidden_act={theirs!r} is not one of {', '.join(known)}"
-    )
+    known = (name for names in ACTIVATIONS.values() for name in names)
+    raise _unsupported(path, "hidden_act", theirs, *sorted(known))
   fields["hidden_act"] = ours[0]
   names = {field.name for field in dataclasses.fields(modeling.BertConfig)}
   config = modeling.BertConfig.from_dict(
@@ -168,6 +166,14 @@ def read_config(path: str) -> modeling.BertConfig:
   return config
 
 
+def _unsupported(path, name, value, *known):
+  """The UserError for a setting with another value than the known ones."""
+  return UserError(
+    f"{path}: {name}={shortened(repr(value))} is not supported; pass a model "
+    f"with {name}={' or '.join(map(str, known))}"
+  )
+
+
 def _has_other_pieces(folder):
   """Whether the tokenizer is a tokenizer.json without word pieces."""
   vocabulary, tokenizer = (
@@ -180,19 +186,12 @@ def _has_other_pieces(folder):
 
 def _with_our_names(path, fields):
   """The fields of a file and their defaults, under our names."""
-  family = fields.get("model_type")
-  family = "bert" if family is None else family
-  if family not in list(FAMILIES):
-    raise UserError(
-      f"{path}: model_type={family!r} is not supported; pass a model of one "
-      f"of {', '.join(FAMILIES)}"
-    )
+  family = fields.get("model_type") or "bert"
+  if family not in FAMILIES:
+    raise _unsupported(path, "model_type", family, *FAMILIES)
   for name, value in _FIXED.items():
     if fields.get(name) not in (None, value):
-      raise UserError(
-        f"{path}: {name}={fields[name]!r} is not supported; pass a BERT model "
-        f"with {name}={value!r}"
-      )
+      raise _unsupported(path, name, fields[name], value)
   if family == "distilbert":
     fields = {_DISTILBERT.get(name, name): v for name, v in fields.items()}
   defaults = _DEFAULTS[family]
@@ -277,10 +276,7 @@ def _check_tokenizer(path, fields):
   for name, known in _TOKENIZERS.items():
     value = fields.get(name)
     if value is not None and str(value).removesuffix("Fast") not in known:
-      raise UserError(
-        f"{path}: {name}={value!r} is not supported; pass a model with "
-        f"{name}={known[0]}"
-      )
+      raise _unsupported(path, name, value, known[0])
 
 
 def _read_casing(folder, tokenizer_class):
@@ -321,13 +317,7 @@ def _read_casing(folder, tokenizer_class):
 
 
 def _check_generic(path, tokenizer, parts):
-  """Raises UserError unless a tokenizer.json says to split text as BERT does.
-
-  Args:
-    path: the file.
-    tokenizer: its content.
-    parts: its `_normalizers`.
-  """
+  """Raises UserError unless a tokenizer.json splits text as BERT does."""
   types = [part.get("type") for part in parts]
   is_known = types[:1] == ["BertNormalizer"]
   if types[:1] == ["Sequence"]:
@@ -345,10 +335,7 @@ def _check_generic(path, tokenizer, parts):
     ("continuing_subword_prefix", prefix, prefix == "##", "'##'"),
   ):
     if not is_as_ours:
-      raise UserError(
-        f"{path}: {name}={shortened(repr(value))} is not supported; pass a "
-        f"model with {wanted}"
-      )
+      raise _unsupported(path, name, value, wanted)
 
 
 def _strips_accents(part):
@@ -372,17 +359,11 @@ def _normalizers(normalizer):
 
 
 class Head(NamedTuple):
-  """What a config.json says about the task of its model.
+  """What a config.json says about the task of its model."""
 
-  Attributes:
-    architecture: such as "BertForSequenceClassification"; "" if unknown.
-    labels: the labels, in the order of the outputs.
-    problem_type: such as "regression", or None.
-  """
-
-  architecture: str
-  labels: list[str]
-  problem_type: str | None
+  architecture: str  # such as "BertForSequenceClassification"; "" if unknown
+  labels: list[str]  # in the order of the outputs
+  problem_type: str | None  # such as "regression"
 
 
 def read_head(folder: str) -> Head:

@@ -174,10 +174,7 @@ def tensor_name(
 ) -> str | None:
   """The name of their tensor for a variable of ours; None for others.
 
-  Args:
-    variable: the name of a variable.
-    model_type: a key of FAMILIES.
-    head: an architecture without the name of the family.
+  `head` is an architecture without the name of the family.
   """
   number = re.search(r"/layer_(\d+)/", variable)
   if number:

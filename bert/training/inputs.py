@@ -56,12 +56,7 @@ Transform = Callable[
 
 
 class Rows:
-  """Rows in memory, with the attributes and `read` of RecordFiles.
-
-  Args:
-    features: dicts of feature values.
-    spec: their spec, with a feature `input_mask`.
-  """
+  """Rows in memory, with the attributes and `read` of RecordFiles."""
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):
     variables.check_eager()
@@ -149,8 +144,6 @@ def training_batches(
   Args:
     lengths: int [rows].
     block_sizes: int64 [blocks], number of consecutive rows in each.
-    batch_size: B.
-    seed: int.
 
   Yields:
     For each window, the rows left over from the last one and its own, and the
@@ -197,14 +190,10 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
   """Yields batches of row indices, each row once.
 
   Rows are sorted by length among every SORTED_ROWS; those that fill no batch
-  come first in the next.
+  come first in the next. The very last batch may be smaller.
 
   Args:
     lengths: int [rows].
-    batch_size: B.
-
-  Yields:
-    Rows and batches; the very last batch may be smaller.
   """
   left_over = np.zeros(0, np.int64)
   for start in range(0, len(lengths), SORTED_ROWS):
@@ -221,12 +210,9 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
 def input_fn_from_file(
   path: str, spec: records.Spec, is_training: bool, drop_remainder: bool = False
 ) -> InputFn:
-  """An `input_fn(params)` over a TFRecord file; see `input_fn_from_rows`.
+  """An `input_fn(params)` over a TFRecord file, which it reads when called.
 
   As in the original, an evaluation has the rows `in_order`.
-
-  The file is first read when the `input_fn` is called, which raises a UserError
-  if it is damaged or its rows do not fit the spec.
   """
   read = functools.cache(lambda: record_files.RecordFiles([path], spec))
   return lazy_input_fn(read, is_training, drop_remainder, in_order=True)
@@ -256,28 +242,21 @@ def input_fn_from_rows(
   max_rows: int | None = None,
   in_order: bool = False,
 ) -> InputFn:
-  """An `input_fn(params)` for `Estimator`.
+  """An `input_fn(params)` for `Estimator`, over batches of `read_batch`.
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
-  number of batches to skip (both default to 0), and `by_length`, whether rows
-  of similar length share a batch (default: True); `pad_to_max_length`, for
-  devices that need one static shape; `rounds_lengths`, for those that compile a
-  program for each; `fill_batches`, for several devices, which share a batch
-  evenly.
-  Iteration raises an OpError that contains the text of a UserError if a file
-  has changed.
+  number of batches to skip, and `by_length`, whether rows of similar length
+  share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
+  `RunConfig`; `fill_batches`, for devices that share a batch evenly. Iteration
+  raises an OpError with the text of a UserError if a file has changed.
 
   Args:
-    rows: Rows or RecordFiles.
     is_training: shuffled batches without end, or each row once.
     drop_remainder: leave out the rows that fill no batch, if each comes once.
     transform: applied to each batch, or None.
     max_rows: if each row comes once, take only the first ones, in their order.
     in_order: if each row comes once, keep their order and all positions. The
       last batch may be smaller; otherwise it is filled with rows of its own.
-
-  Returns:
-    A function from params to a `tf.data.Dataset` of `read_batch`'s dicts.
   """
   in_order = in_order and not is_training
 

@@ -137,31 +137,16 @@ def _read(path):
 
 
 def _gpu_bytes():
-  """The memory that other processes leave on a visible GPU, or None.
+  """The memory of the smallest visible GPU, or None.
 
-  It is that of the smallest, as all GPUs take an equal part of a batch.
+  All GPUs take an equal part of a batch.
   """
-  sizes = []
-  try:
-    processes = _query_gpus("compute-apps", "gpu_uuid", "pid", "used_memory")
-    for gpu, total in _query_gpus("gpu", "uuid", "memory.total"):
-      used = {pid: int(size) for name, pid, size in processes if name == gpu}
-      if used.pop(str(os.getpid()), None) is None:
-        # In a container, processes have other numbers: one of these is ours.
-        if len(used) > 1:
-          return None
-        used = {}
-      sizes.append(int(total) - sum(used.values()))
-  except (OSError, subprocess.CalledProcessError, ValueError):
-    return None
-  return min(sizes) << 20 if sizes else None
-
-
-def _query_gpus(what, *names):
-  """The rows of a table of nvidia-smi, of the visible GPUs; sizes in MiB."""
-  command = ["nvidia-smi", f"--query-{what}={','.join(names)}"]
+  command = ["nvidia-smi", "--query-gpu=memory.total"]
   command.append("--format=csv,noheader,nounits")
   if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
     command.append(f"--id={visible}")
-  found = subprocess.run(command, capture_output=True, text=True, check=True)
-  return [line.split(", ") for line in found.stdout.splitlines()]
+  try:
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return min(map(int, found.stdout.splitlines())) << 20
+  except (OSError, subprocess.CalledProcessError, ValueError):
+    return None

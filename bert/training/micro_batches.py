@@ -36,8 +36,7 @@ _local = _Local()
 def mean_total(total: tf.Tensor) -> tf.Tensor:
   """The mean of a total of weights over the parts of a batch.
 
-  Args:
-    total: scalar, the total of this part, which depends on features only.
+  `total` is a scalar, that of this part, and depends on features only.
   """
   if _local.known is not None:
     return next(_local.known)
@@ -60,7 +59,6 @@ def compute_gradients(
     forward: the model. Its loss and scalars are means over rows, or by weight
       (`mean_total`).
     features: dict of tensors [B, ...].
-    update: an Optimization; `gradient_accumulation_steps` divides B.
 
   Returns:
     Loss and scalars, averaged over the batch, and the Gradients of the loss.
@@ -98,9 +96,7 @@ def sum_gradients(
 
   Args:
     part_of: from the number of a part to its summand of the loss, and scalars.
-    count: number of parts.
     names: the names of the scalars.
-    update: an Optimization.
 
   Returns:
     The sums of the scalars, and the Gradients of the sum of the losses.

@@ -14,7 +14,7 @@ from absl import logging
 
 import tokenization
 from bert.errors import UserError
-from bert.data import downloads, files, text_files
+from bert.data import downloads, files, text_files, vocabulary
 from bert.training.flags import Flags
 
 if TYPE_CHECKING:
@@ -108,14 +108,10 @@ def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
   tokenization.validate_case_matches_checkpoint(
     flags.do_lower_case, flags.get("init_checkpoint")
   )
-  try:
-    tokenizer = tokenization.FullTokenizer(
-      vocab_file(flags), flags.do_lower_case, flags.spm_model_file
-    )
-  except UserError as error:
-    name = f"--{flag}: " if flags[flag] else ""
-    raise UserError(f"{name}{error}") from error
-  check_vocabulary_file(tokenizer, flag, path)
+  tokenizer = tokenization.FullTokenizer(
+    vocab_file(flags), flags.do_lower_case, flags.spm_model_file
+  )
+  vocabulary.check_special_pieces(tokenizer, path)
   return tokenizer
 
 
@@ -127,49 +123,6 @@ def _check_needs_no_sentencepiece(flags):
     path = model_folder.find_vocabulary(folder)
     if path and path.endswith(".model"):
       raise UserError(f"--spm_model_file is required; pass {path}")
-
-
-def check_vocabulary_file(
-  tokenizer: tokenization.FullTokenizer, flag: str, path: str
-) -> None:
-  """Raises UserError unless special pieces exist; warns of repeated pieces.
-
-  Args:
-    tokenizer: has the vocabulary.
-    flag, path: the flag that names its file, and the file.
-  """
-  for special in (*tokenizer.special[:2], tokenizer.unk_token):
-    if special not in tokenizer.vocab:
-      raise UserError(
-        f"--{flag}={path} has no piece {special}; pass the file that came with "
-        f"the model"
-      )
-  if not tokenizer.splits_words:
-    return
-  if repeated := find_repeated(tokenizer, path):
-    logging.warning(
-      "%s: %r is in lines %d and %d; its id is that of the last line",
-      path,
-      *repeated,
-    )
-
-
-def find_repeated(
-  tokenizer: tokenization.FullTokenizer, path: str
-) -> tuple[str, int, int] | None:
-  """A piece that a vocabulary repeats, its first line and its last, or None.
-
-  Args:
-    tokenizer: has the vocabulary.
-    path: its file.
-  """
-  # A piece gets the id of its last line, so the ids of repeated lines are free.
-  unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
-  if not unused:
-    return None
-  first = min(unused)
-  piece = files.read_bytes(path).split(b"\n")[first].decode().strip()
-  return piece, first + 1, tokenizer.vocab[piece] + 1
 
 
 def warn_of_casing(flags: Flags, pieces: Iterable[str], path: str) -> None:
@@ -225,9 +178,7 @@ def load_config(
 ) -> modeling.BertConfig:
   """The BertConfig that the flags name, checked against tokenizer and length.
 
-  Args:
-    tokenizer: the tokenizer; None if the flags name none.
-    max_seq_length: the sequence length S; None for `sequence_length`.
+  `tokenizer` is None if the flags name none.
   """
   from bert.training import huggingface_config, model_folder
 
@@ -237,13 +188,13 @@ def load_config(
   if flags.bert_config_file:
     flags.require_file("bert_config_file")
     flags.refuse_pipes("bert_config_file", [path])
-  try:
-    config = huggingface_config.read_config(path)
-  except UserError as error:
-    flag = "--bert_config_file: " if flags.bert_config_file else ""
-    raise UserError(f"{flag}{error}") from error
+  config = huggingface_config.read_config(path)
   if tokenizer:
-    _check_tokenizer_fits(flags, config, tokenizer)
+    vocabulary_file = flags.spm_model_file or vocab_file(flags)
+    model_folder.check_size(tokenizer, config, vocabulary_file, path)
+    model_folder.check_casing(flags.do_lower_case, config, path)
+    if tokenizer.splits_words and not hasattr(config, "do_lower_case"):
+      warn_of_casing(flags, tokenizer.vocab, vocabulary_file)
   elif "do_lower_case" in flags.given:  # See `release_files`.
     model_folder.check_casing(flags.do_lower_case, config, path)
     tokenization.validate_case_matches_checkpoint(
@@ -266,22 +217,3 @@ def sequence_length(flags: Flags, config: modeling.BertConfig) -> int:
   if "max_seq_length" not in flags.given:
     length = min(length, config.max_position_embeddings)
   return length
-
-
-def _check_tokenizer_fits(flags, config, tokenizer):
-  """Raises UserError unless vocabulary and casing match the configuration."""
-  from bert.training import model_folder
-
-  path = bert_config_file(flags)
-  size = max(tokenizer.vocab.values(), default=-1) + 1
-  if size > config.vocab_size:
-    name = "spm_model_file" if flags.spm_model_file else "vocab_file"
-    raise UserError(
-      f"--{name}={flags[name] or vocab_file(flags)} has {size} entries, more "
-      f"than vocab_size={config.vocab_size} of {path}; pass two files of the "
-      f"same model"
-    )
-  model_folder.warn_of_few_entries(size, config, path)
-  model_folder.check_casing(flags.do_lower_case, config, path)
-  if tokenizer.splits_words and not hasattr(config, "do_lower_case"):
-    warn_of_casing(flags, tokenizer.vocab, vocab_file(flags))

@@ -41,9 +41,6 @@ def build_model_fn(
   """The `model_fn` of a task, for `estimator.Estimator`.
 
   Args:
-    task: a Task.
-    config: a BertConfig.
-    init_checkpoint: initial weights, or None.
     update: how to train; None if the model is only used.
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.
@@ -107,14 +104,7 @@ def encode(
   precision: str = "float32",
   gradient_checkpointing: bool = False,
 ) -> modeling.BertModel:
-  """The BertModel of a batch.
-
-  Args:
-    config: a BertConfig.
-    features: its three sequences are [B, ..., S]; each [S] is a row of BERT.
-    is_training: whether to apply dropout.
-    use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
-  """
+  """The BertModel of a batch, whose three sequences are [B, ..., S]."""
 
   def rows(ids):
     if ids.shape.rank == 2:
@@ -168,11 +158,7 @@ def _score(task, **predictions):
 def model_fn_builder_of(
   make_task: Callable[[modeling.BertConfig], Task],
 ) -> Callable[..., estimator.ModelFn]:
-  """The original's `model_fn_builder` for a task.
-
-  Args:
-    make_task: creates the task for a BertConfig.
-  """
+  """The original's `model_fn_builder` for the task of a BertConfig."""
 
   def model_fn_builder(
     bert_config,

@@ -19,7 +19,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.errors import UserError
-from bert.data import downloads, files, text_files
+from bert.data import downloads, files, text_files, vocabulary
 from bert.training import checkpoints, huggingface_config, huggingface_weights
 
 # Files of the configuration, and of the vocabulary; the first is used, see
@@ -36,18 +36,11 @@ _MOST_PADDING = 127
 
 
 class Model(NamedTuple):
-  """The parts of a trained model.
-
-  Attributes:
-    config: the BertConfig.
-    tokenizer: the FullTokenizer it was trained with.
-    checkpoint: prefix or folder of the weights, see
-      `checkpoints.find_checkpoint`.
-  """
+  """The parts of a trained model."""
 
   config: modeling.BertConfig
   tokenizer: tokenization.FullTokenizer
-  checkpoint: str
+  checkpoint: str  # see `checkpoints.find_checkpoint`
 
   def config_json(self) -> str:
     """The content of a bert_config.json that records the casing."""
@@ -84,11 +77,8 @@ def check_casing(
 ) -> None:
   """Raises UserError if --do_lower_case contradicts a model.
 
-  Args:
-    do_lower_case: the value of the flag.
-    config: the model's configuration. Models that this project has trained, and
-      those in Hugging Face's format, record their casing.
-    path: where it is from.
+  Models that this project has trained, and those in Hugging Face's format,
+  record their casing.
   """
   recorded = getattr(config, "do_lower_case", do_lower_case)
   if recorded != do_lower_case:
@@ -111,9 +101,7 @@ def is_finished(model_dir: str) -> bool:
 def lower_cases(config: modeling.BertConfig, path: str) -> bool:
   """Whether a model reads lower-cased text; see `find_model`.
 
-  Args:
-    config: its configuration.
-    path: a file in its folder.
+  `path` is a file in its folder.
   """
   if hasattr(config, "do_lower_case"):
     return config.do_lower_case
@@ -136,11 +124,7 @@ def lower_cases(config: modeling.BertConfig, path: str) -> bool:
 
 
 def named_casing(path: str) -> bool | None:
-  """Whether a release lower-cases text, by its folder's name; None if unknown.
-
-  Args:
-    path: the folder, or a file in it.
-  """
+  """Whether a release lower-cases text, by its name; None if unknown."""
   release = tokenization.find_release(_full_path(path))
   return release and release.lower_cases
 
@@ -218,28 +202,24 @@ def find_vocabulary(model_dir: str) -> str | None:
 
 def check_vocabulary(model: Model) -> None:
   """Raises UserError unless a tokenizer's ids are those of the model."""
-  vocab = model.tokenizer.vocab
-  check_special_pieces(model.tokenizer)
-  size = max(vocab.values()) + 1
-  if size > model.config.vocab_size:
-    raise UserError(
-      f"the vocabulary has {size} entries, more than vocab_size="
-      f"{model.config.vocab_size} of bert_config.json; use the files of one "
-      f"release"
-    )
-  warn_of_few_entries(size, model.config, "bert_config.json")
+  vocabulary.check_special_pieces(model.tokenizer)
+  paths = "the vocabulary", "bert_config.json"
+  check_size(model.tokenizer, model.config, *paths)
 
 
-def warn_of_few_entries(
-  size: int, config: modeling.BertConfig, path: str
+def check_size(
+  tokenizer: tokenization.FullTokenizer,
+  config: modeling.BertConfig,
+  vocab_file: str,
+  config_file: str,
 ) -> None:
-  """Warns if a vocabulary is too small to belong to a model.
-
-  Args:
-    size: number of its entries.
-    config: the model's configuration.
-    path: the file of the configuration.
-  """
+  """Raises UserError, or warns, if a vocabulary is that of another model."""
+  size = max(tokenizer.vocab.values(), default=-1) + 1
+  if size > config.vocab_size:
+    raise UserError(
+      f"{vocab_file} has {size} entries, more than vocab_size="
+      f"{config.vocab_size} of {config_file}; pass two files of the same model"
+    )
   if size + _MOST_PADDING < config.vocab_size:
     logging.log_first_n(
       logging.WARNING,
@@ -248,25 +228,14 @@ def warn_of_few_entries(
       1,
       size,
       config.vocab_size,
-      path,
+      config_file,
     )
-
-
-def check_special_pieces(tokenizer: tokenization.FullTokenizer) -> None:
-  """Raises UserError unless a vocabulary has the pieces of every row."""
-  for special in (*tokenizer.special[:2], tokenizer.unk_token):
-    if special not in tokenizer.vocab:
-      raise UserError(
-        f"the vocabulary has no {special}; use the one that came with the model"
-      )
 
 
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The folder of the weights that a run uses.
 
-  Args:
-    output_dir: the run's folder; its training checkpoints come first.
-    init_checkpoint: prefix or folder of the initial weights, or None.
+  Training checkpoints in `output_dir` come first.
   """
   if output_dir and checkpoints.training_checkpoints(output_dir):
     return output_dir
@@ -279,13 +248,11 @@ def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
 def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The initial checkpoint of a run that does not train.
 
-  Args:
-    output_dir: the run's folder. The model of a training that has finished
-      there comes first, as its training checkpoints would.
-    init_checkpoint: --init_checkpoint, or None.
+  The model of a training that has finished in `output_dir` comes first, as its
+  training checkpoints would.
   """
-  release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  if not checkpoints.exists(release):
+  release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
+  if not output_dir or not checkpoints.exists(release):
     return init_checkpoint
   if init_checkpoint and init_checkpoint not in (release, output_dir):
     logging.info(

@@ -109,11 +109,6 @@ class OnnxGraph:
 
   def activation(self, x: str, name: str) -> str:
     """The activation of that name, see `layers.get_activation`."""
-    if not isinstance(name, str) or name.lower() not in _ACTIVATIONS:
-      raise UserError(
-        f"hidden_act={name!r} cannot be written as ONNX; known are "
-        f"{', '.join(_ACTIVATIONS)}"
-      )
     operator, attributes = _ACTIVATIONS[name.lower()]
     return self.add(operator, x, **attributes)
 
@@ -162,11 +157,7 @@ class OnnxGraph:
 class OnnxOps:
   """The operations of `ops.TensorOps` on the tensors of a graph.
 
-  Args:
-    graph: the OnnxGraph.
-
-  Attributes:
-    integers: the tensors that are not floats.
+  `integers` are the tensors that are not floats.
   """
 
   def __init__(self, graph: OnnxGraph):
@@ -238,12 +229,7 @@ class OnnxOps:
 
 
 class Layers:
-  """The layers of an encoder by index; only what is used is read.
-
-  Args:
-    get: from the name of an output to the output.
-    count: number of layers.
-  """
+  """The layers of an encoder by index; only what is used is read."""
 
   def __init__(self, get: Callable[[str], object], count: int):
     self._get = get
@@ -259,11 +245,8 @@ class Layers:
 class OnnxBert:
   """The encoder in a graph, with the getters of a BertModel that heads read.
 
-  Args:
-    graph: the OnnxGraph.
-    config: sizes of the model.
-    sequences: input_ids, input_mask and segment_ids, integer [B, S].
-    wanted: what the head reads; if it is not known, None, and `read` will tell.
+  `wanted` is what the head reads; if it is not known, None, and `read` will
+  tell.
   """
 
   def __init__(
@@ -309,7 +292,6 @@ def encoder(
 
   Args:
     graph: the graph; its weights have the names of released checkpoints.
-    config: sizes of the model.
     sequences: input_ids, input_mask and segment_ids, integer [B, S].
     wanted: the outputs that are needed: POOLED, and names by `layer_name`. If
       the highest is not among them, it is computed for the first position only.

@@ -21,12 +21,9 @@ class Plan:
   """What a training would take.
 
   Attributes:
-    num_steps: number of steps of the training.
     batch_size: rows of a step, on all devices.
-    num_devices: devices that share a batch.
     micro_batches: parts that each device divides its rows into.
     length: S, positions of a row.
-    num_parameters: of the model.
     peaks: bytes at the peak by rows on a device, for two numbers of rows; empty
       if even the smaller ones do not fit.
     limit: bytes that the process may have; None if unknown.
@@ -116,11 +113,9 @@ def peaks_of_rows(
   """The peaks of steps with few rows, by their number; see `Plan`.
 
   On one CPU, each is measured in a process of its own, which the system may
-  end when memory runs out.
+  end when memory runs out; so `make_model_fn` can be pickled.
 
   Args:
-    make_model_fn: makes the `model_fn`; it can be pickled.
-    config: of the Estimator. Its folder is temporary.
     features: arrays [8 * devices, ...] of a batch of full length.
     most: rows on each device in training.
   """

@@ -26,14 +26,8 @@ def measure(
 ) -> dict[str, dict[str, float]] | None:
   """The metrics of a model in float32 and in int8, by precision.
 
-  Args:
-    model: the model's files.
-    task: its Task.
-    predictor: the model in int8.
-    runtime: what computes it.
-
-  Returns:
-    None if there are no rows beside it, or if rows alone have no metrics.
+  `predictor` computes in int8. None if there are no rows beside the model, or
+  if rows alone have no metrics.
   """
   rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
   path = path_of(model, runtime)

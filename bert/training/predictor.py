@@ -32,6 +32,7 @@ from bert.training import (
   termination,
 )
 from bert.training.model_fn import encode
+from bert.training.programs import EstimatorSpec, ModeKeys, Programs
 from bert.training.task import Task
 
 Tensors = Mapping[str, "tf.Tensor"]
@@ -107,7 +108,10 @@ class Predictor:
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
-    self._program, self._compiled_program = self._make_programs()
+    self._programs = Programs(
+      self._model_fn, {}, self._store, self._strategy, use_xla=False
+    )
+    self._batch_spec = self._signature()
     self._outputs = self._traced_outputs()
 
   def __call__(
@@ -146,8 +150,7 @@ class Predictor:
       for name, output in self._outputs.items()
     }
 
-    compiles = self._can_compile and len(batches) >= _MANY_BATCHES
-    program = self._compiled_program if compiles else self._program
+    program = self._program(len(batches) >= _MANY_BATCHES)
 
     def run(batch):
       largest = np.max([sizes[i] for i in batch], axis=0, initial=1).tolist()
@@ -193,21 +196,25 @@ class Predictor:
     found = self._task.head(ops.TensorOps(), bert, features)
     return {name: found[name] for name in self._task.output_axes()}
 
-  def _make_programs(self):
-    """A program for few batches, and one for many."""
-    return [
-      tf.function(
-        functools.partial(self._run, compiles),
-        input_signature=[self._signature()],
-        autograph=False,
-      )
-      for compiles in (False, True)
-    ]
+  def _model_fn(self, features, labels, mode, params):
+    """What the programs compute, as a `model_fn`."""
+    del labels, params
+    if self._encoder:
+      head = functools.partial(self._head, features=features)
+      outputs = self._encoder(features, head)
+    else:
+      outputs = self.compute(features)
+    return EstimatorSpec(mode, predictions=outputs)
+
+  def _program(self, is_long=False):
+    """The program; for a long run with activations that are compiled."""
+    fuses = is_long and self._can_compile
+    return self._programs.get(ModeKeys.PREDICT, self._batch_spec, fuses)
 
   def _traced_outputs(self):
     """The TensorSpec of each output."""
-    with self._strategy.scope():  # Tracing reads the weights.
-      outputs = self._program.get_concrete_function().structured_outputs
+    found = self._program().structured_outputs
+    outputs = {name: found[name] for name in self._task.output_axes()}
     for name, output in outputs.items():
       if name not in self._output_axes and None in output.shape[1:]:
         raise ValueError(
@@ -219,9 +226,8 @@ class Predictor:
   def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
-    with self._strategy.scope():
-      outputs = program(features)
-    outputs = {name: output.numpy() for name, output in outputs.items()}
+    results = program({n: tf.constant(x) for n, x in features.items()})
+    outputs = {name: results[name].numpy() for name in self._outputs}
     check_finite(outputs, f"checkpoint {self._store.initial_values.prefix}")
     return outputs
 
@@ -236,6 +242,8 @@ class Predictor:
       dtype = _tensor_type(feature).as_numpy_dtype
       features[name] = np.zeros([count, *shape], dtype)
       _fill(features[name], [row[name] for row in rows], 1 + len(shape))
+    features["row_index"] = np.arange(count, dtype=np.int32)
+    features["is_real_example"] = np.int32(features["row_index"] < len(rows))
     return features
 
   def _cut(self, name, values, size):
@@ -255,33 +263,13 @@ class Predictor:
     axes = self._spec["input_mask"].cut_axes
     any_size = {} if self._pads else dict.fromkeys(axes)
     count = self._batch_size if self._pads else None
+    index = tf.TensorSpec([count], tf.int32)
     return {
       name: tf.TensorSpec(
         [count, *_cut_shape(feature, any_size)], _tensor_type(feature)
       )
       for name, feature in self._spec.items()
-    }
-
-  def _run(self, compiles, features):
-    """The outputs [B, ...] of a batch, which the replicas share."""
-    run_share = functools.partial(self._run_share, compiles)
-    shares = self._strategy.run(run_share, [features])
-    return {
-      name: tf.concat(self._strategy.experimental_local_results(share), axis=0)
-      for name, share in shares.items()
-    }
-
-  def _run_share(self, compiles, features):
-    """The outputs of a replica's part of a batch.
-
-    `compiles` says whether activations are compiled for each shape.
-    """
-    features = devices.share(features)
-    if not self._encoder:
-      with kernels.enabled(compiles):
-        return self.compute(features)
-    with self._store:
-      return self._encoder(features, lambda bert: self._head(bert, features))
+    } | {"row_index": index, "is_real_example": index}
 
   def _check_sizes(self):
     length = self._spec["input_mask"].shape[-1]

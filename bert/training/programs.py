@@ -29,30 +29,25 @@ class ModeKeys:
 
 @dataclasses.dataclass
 class EstimatorSpec:
-  """What a `model_fn` returns.
+  """What a `model_fn` returns."""
 
-  Attributes:
-    mode: a ModeKeys value.
-    loss: scalar, for TRAIN, and for EVAL if there are labels: the mean over
-      the rows of the batch; in EVAL over the real rows.
-    train_op: result of `create_optimizer`; for TRAIN. Nothing needs to run it:
-      in a tf.function, the control dependencies of the update suffice.
-    logged: dict of scalars for the log line and TensorBoard; for TRAIN.
-    eval_metrics: (metric_fn, tensors), optional; for EVAL. `metric_fn` takes
-      each tensor [B, ...] of the dict by keyword, as an array over all real
-      rows in input order, and returns a dict of numbers.
-    predictions: dict of tensors [B, ...]; for EVAL and PREDICT.
-    loss_terms: (sum, weight) pairs of scalars, for EVAL, if the loss is the sum
-      of their quotients. Of several replicas, each number is summed first, so
-      that the loss is that of the whole batch.
-  """
-
-  mode: str
+  mode: str  # a ModeKeys value
+  # For TRAIN, and for EVAL if there are labels: the mean over the rows of the
+  # batch, a scalar; in EVAL over the real rows.
   loss: tf.Tensor | None = None
+  # Result of `create_optimizer`; for TRAIN. Nothing needs to run it: in a
+  # tf.function, the control dependencies of the update suffice.
   train_op: object = None
+  # Scalars for the log line and TensorBoard; for TRAIN.
   logged: dict = dataclasses.field(default_factory=dict)
+  # (metric_fn, tensors), optional; for EVAL. `metric_fn` takes each tensor
+  # [B, ...] by keyword, as an array over all real rows in input order, and
+  # returns a dict of numbers.
   eval_metrics: tuple[Callable[..., dict], dict] | None = None
-  predictions: dict | None = None
+  predictions: dict | None = None  # tensors [B, ...]; for EVAL and PREDICT
+  # (sum, weight) pairs of scalars, for EVAL, if the loss is the sum of their
+  # quotients. Each number is summed over replicas first, so that the loss is
+  # that of the whole batch.
   loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
 
 
@@ -60,14 +55,7 @@ ModelFn = Callable[..., EstimatorSpec]
 
 
 class Programs:
-  """Compiles a `model_fn`.
-
-  Args:
-    model_fn: (features, labels, mode, params) -> EstimatorSpec.
-    params: its params.
-    store: the VariableStore of its weights.
-    strategy: a `tf.distribute.Strategy`.
-    use_xla: see `RunConfig`.
+  """Compiles a `model_fn`, and keeps the programs.
 
   Attributes:
     metric_fn, metric_names: of the `eval_metrics` of the last EVAL program.
@@ -89,17 +77,25 @@ class Programs:
     self._programs = {}
     self.metric_fn, self.metric_names = None, ()
 
-  def get(self, mode: str, element_spec: Mapping) -> Callable[..., dict]:
+  def get(
+    self, mode: str, element_spec: Mapping, fuses: bool = True
+  ) -> Callable[..., dict]:
     """The program of a mode for batches of a spec.
 
     Where a length varies in the spec, one trace serves all lengths.
 
+    Args:
+      mode: a ModeKeys value.
+      element_spec: the spec. That of a batch which is divided among replicas
+        has no TensorSpec; of another batch, each replica takes its share.
+      fuses: whether activations may be compiled, as programs of their own.
+
     Returns:
       From a batch to a dict of tensors; in training of scalars.
     """
-    key = (mode, tuple(sorted(element_spec.items())))
+    key = (mode, tuple(sorted(element_spec.items())), fuses)
     if key not in self._programs:
-      self._programs[key] = self._compile(mode, element_spec)
+      self._programs[key] = self._compile(mode, element_spec, fuses)
     return self._programs[key]
 
   def run_once(self, features: Mapping[str, tf.Tensor]) -> dict:
@@ -113,13 +109,14 @@ class Programs:
     """Forgets all programs, as the `model_fn` has changed."""
     self._programs.clear()
 
-  def _compile(self, mode, element_spec):
-    compute = self._step(mode, self._fuses(mode, element_spec))
+  def _compile(self, mode, element_spec, fuses):
+    compute = self._step(mode, fuses and self._fuses(mode, element_spec))
+    is_whole = all(isinstance(s, tf.TensorSpec) for s in element_spec.values())
     if self.uses_xla(mode, element_spec):
       compute = tf.function(compute, jit_compile=True, autograph=False)
 
     def replica_step(features):
-      if not devices.is_tpu(self._strategy):  # There, batches are divided.
+      if is_whole:
         features = devices.share(features)
       # Given `compute` itself, a strategy would compile all replicas as one.
       return devices.gather(compute(features))

@@ -32,26 +32,18 @@ BLOCK_ROWS = 1024
 
 
 class Layout(NamedTuple):
-  """The contents of a file's records.
+  """The contents of a file's records."""
 
-  Attributes:
-    max_seq_length: S, the number of `input_ids`.
-    max_predictions_per_seq: P, the masked positions; 0 for none.
-    next_sentence_prediction: whether there are `next_sentence_labels`.
-  """
-
-  max_seq_length: int
-  max_predictions_per_seq: int
-  next_sentence_prediction: bool
+  max_seq_length: int  # S, the number of `input_ids`
+  max_predictions_per_seq: int  # P, the masked positions; 0 for none
+  next_sentence_prediction: bool  # whether there are `next_sentence_labels`
 
 
 def describe(path: str | os.PathLike) -> Layout:
   """Returns the Layout of a TFRecord file, from its first record."""
   path = os.fspath(path)
   record = next(records.read_records(path), None)
-  if record is None:
-    raise UserError(f"{path} is empty; make or copy the file again")
-  features = _decode_example(f"{path}: record 0", record)
+  features = _decode_example(record or b"")
 
   def size(name):
     return len(features[name].int64_list.value) if name in features else 0
@@ -102,7 +94,6 @@ class RecordFiles:
       values.
 
   Attributes:
-    spec: the spec.
     lengths: uint16 or int32 [rows], see `row_lengths`.
     block_sizes: int64 [blocks], number of consecutive rows in each block.
     fingerprint: hex string that depends on all records, their order and their
@@ -144,14 +135,7 @@ class RecordFiles:
     return len(self.lengths)
 
   def read(self, rows: np.ndarray) -> list[bytes]:
-    """Reads records, each block among them once.
-
-    Args:
-      rows: int64 [n].
-
-    Returns:
-      The n serialized records.
-    """
+    """The serialized records of some rows, int64 [n]."""
     blocks = np.searchsorted(self._first_rows, rows, side="right") - 1
     found = [b""] * len(rows)
     for index in np.unique(blocks):
@@ -178,7 +162,7 @@ def _read_blocks(path, spec):
 
 def _check_record(where, record, spec):
   """Raises UserError if a record does not fit the spec."""
-  features = _decode_example(where, record)
+  features = _decode_example(record)
   for name, feature in spec.items():
     kind = "int64_list" if feature.dtype == "int64" else "float_list"
     count = 0
@@ -192,14 +176,12 @@ def _check_record(where, record, spec):
       )
 
 
-def _decode_example(where, record):
-  """The features of a serialized `tf.train.Example` by name."""
+def _decode_example(record):
+  """The features of a `tf.train.Example` by name; none of any other record."""
   try:
     return tf.train.Example.FromString(record).features.feature
-  except DecodeError as error:
-    raise UserError(
-      f"{where} is not a tf.train.Example; pass a file of examples"
-    ) from error
+  except DecodeError:
+    return {}
 
 
 def parse_int64(
@@ -218,12 +200,8 @@ def row_extents(
 ) -> dict[str, tf.Tensor]:
   """How far the real positions of each row reach along each axis that is cut.
 
-  Args:
-    features: dict with `input_mask`, integer [B, ..., S].
-    spec: the rows' spec.
-
-  Returns:
-    Dict from the name of each axis in `cut_axes` to int32 [B].
+  From `input_mask`, integer [B, ..., S], to a dict from the name of each axis
+  in its `cut_axes` to int32 [B].
   """
   mask = tf.cast(features["input_mask"], tf.int32)
   extents = {}
@@ -263,15 +241,10 @@ def _check_values(path, first_number, features, limits):
     if not len(wrong):
       continue
     value = values[tuple(wrong[0])]
-    where = f"{path}: record {first_number + wrong[0][0]}: {name} holds"
-    if name.endswith("_ids") and value >= limit:
-      raise UserError(
-        f"{where} id {value}, beyond a vocabulary of {limit} entries; pass the "
-        f"--vocab_file and --bert_config_file that the records were made with"
-      )
     raise UserError(
-      f"{where} {value}, which is not from 0 to {limit - 1}; make or copy the "
-      f"file again"
+      f"{path}: record {first_number + wrong[0][0]}: {name} holds {value}, not "
+      f"from 0 to {limit - 1}; pass the --vocab_file and --bert_config_file "
+      f"that the records were made with"
     )
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints
@@ -29,19 +28,12 @@ _VOCABULARIES = ("vocab_file", "spm_model_file")
 # The largest float32.
 _LARGEST = float(np.finfo(np.float32).max)
 
-# Flags that select rows of --train_file for training, without --dev_file.
-_SAMPLE_FLAGS = ("seed", "dev_fraction")
-
 
 class RunRecord:
   """The record of a run, to compare with that of an earlier run in its folder.
 
-  Args:
-    flags: all Flags, with the values that are used.
-    data: dict from name to SHA-256 of the examples that were read.
-
-  Attributes:
-    content: what is written to flags.json.
+  `data` is a dict from name to SHA-256 of the examples that were read, and
+  `content` what is written to flags.json.
   """
 
   def __init__(self, flags: Flags, data: Mapping[str, str]):
@@ -70,7 +62,6 @@ class RunRecord:
     Flags that differ from those of a training that continues are logged.
 
     Args:
-      output_dir: an existing folder.
       is_training: whether this run trains.
       continues: whether the folder holds a checkpoint to continue from.
 
@@ -92,12 +83,7 @@ class RunRecord:
     """Adds the flags that differ after a step to the record of a training.
 
     Changes at this step or later are of updates that were lost, and are
-    removed.
-
-    Args:
-      output_dir: its folder.
-      kept: its record, from `keep`, which is changed.
-      step: updates until now.
+    removed. `kept`, from `keep`, is changed.
     """
     changes = {k: v for k, v in kept["changes"].items() if int(k) < step}
     known = dict(kept["flags"])
@@ -133,12 +119,10 @@ class RunRecord:
     same_task = len(set(tasks)) == 1
     train = [r["data"].get("train") for r in (earlier, self.content)]
     if not same_task or (None not in train and train[0] != train[1]):
-      if same_task:
-        _check_sample(output_dir, before, now)
       what = "other examples" if same_task else before.get("task_name")
       raise UserError(
         f"--output_dir={output_dir} holds a training on {what}; pass another "
-        f"folder, or the task and data that it began with"
+        f"folder, or the task, the data and the --seed that it began with"
       )
     self.check_vocabulary(output_dir)
     for row in self._rows.values():
@@ -177,11 +161,7 @@ class RunRecord:
 
 
 def hash_of_weights(checkpoint: str) -> str:
-  """SHA-256 that tells the weights of a checkpoint from others.
-
-  Args:
-    checkpoint: prefix or folder.
-  """
+  """SHA-256 that tells the weights of a checkpoint from others."""
   # The first file is the index, which holds a checksum of every variable.
   return _hash(checkpoints.checkpoint_files(checkpoint)[0])
 
@@ -193,13 +173,7 @@ def _hash(path):
 def write_results(
   stem: str, results: Mapping[str, float], details: Mapping | None = None
 ) -> None:
-  """Writes STEM.txt, in the original's format, and STEM.json, with details.
-
-  Args:
-    stem: path of both files, without extension.
-    results: dict of numbers.
-    details: further entries of STEM.json.
-  """
+  """Writes STEM.txt, in the original's format, and STEM.json, with details."""
   lines = [f"{key} = {_shortest(results[key])}" for key in sorted(results)]
   # First, because it says which predictions the results are of.
   content = _finite({"results": dict(results), **(details or {})})
@@ -232,18 +206,8 @@ def _finite(content):
 def read_record(output_dir: str) -> dict[str, dict | list] | None:
   """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
-  if not files.exists(path):
-    return None
-  try:
-    record = strict_json.loads(files.read_bytes(path))
-    notes = record.setdefault("changes", {})
-    found = [record["flags"], record["data"], notes, *notes.values()]
-    are_steps = all(step.isdecimal() for step in notes)
-    if are_steps and all(isinstance(fields, dict) for fields in found):
-      return record
-  except (ValueError, TypeError, KeyError, AttributeError):
-    pass
-  raise UserError(f"{path} is damaged; delete it, and it is written again")
+  record = files.read_json(path, dict)
+  return record and {"changes": {}, **record}
 
 
 def _check_same(name, output_dir, before, now):
@@ -253,18 +217,3 @@ def _check_same(name, output_dir, before, now):
       f"--{name}={now.get(name)}: the training in {output_dir} began with "
       f"{before[name]}; pass that, or another --output_dir"
     )
-
-
-def _check_sample(output_dir, before, now):
-  """Raises UserError if flags select other rows of --train_file than before."""
-  for flags in (before, now):
-    is_table = "dev_fraction" in flags and flags.get("train_file")
-    if not is_table or flags.get("dev_file"):
-      return
-  for name in _SAMPLE_FLAGS:
-    if name in before and before[name] != now[name]:
-      raise UserError(
-        f"--{name}={now[name]} selects other training examples: the training "
-        f"in {output_dir} began with {before[name]}; pass that, or another "
-        f"--output_dir"
-      )

@@ -41,9 +41,6 @@ def read(folder: str) -> dict | None:
 
   They are `pooling`, `normalize`, `max_seq_length`, `prompts` and `prompt` of
   `features.VectorSettings`.
-
-  Raises:
-    UserError: a file is damaged, or the model has parts that are unknown here.
   """
   path = os.path.join(folder, MODULES)
   modules = files.read_json(path, list)
@@ -51,81 +48,63 @@ def read(folder: str) -> dict | None:
     return None
   try:
     parts = [(m["type"].rpartition(".")[2], m["path"]) for m in modules]
-    if not all(isinstance(place, str) for _, place in parts):
-      raise TypeError("path is no text")
-  except (AttributeError, KeyError, TypeError) as error:
-    raise UserError(files.damaged(path, "a type or path is wrong")) from error
-  kinds = [kind for kind, _ in parts]
-  if kinds not in (
-    ["Transformer", "Pooling"],
-    ["Transformer", "Pooling", "Normalize"],
-  ):
-    raise UserError(
-      f"{path} has the parts {listing(kinds)}; only a Transformer, a Pooling "
-      f"and perhaps a Normalize are supported: pass another model"
-    )
-  if parts[0][1]:
-    raise UserError(
-      f"{path}: the Transformer in {parts[0][1]} is not supported; save the "
-      f"model again with sentence-transformers"
-    )
-  prompts = _read_prompts(os.path.join(folder, _PROMPTS))
-  config = os.path.join(folder, parts[1][1], huggingface_config.CONFIG_NAME)
-  return {
-    "pooling": _read_pooling(config, prompts["prompts"]),
-    "normalize": "Normalize" in kinds,
-    "max_seq_length": _read_length(folder),
-    **prompts,
-  }
+    kinds = [kind for kind, _ in parts]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (
+      [],
+      ["Normalize"],
+    ):
+      raise ValueError(
+        f"it has the parts {listing(kinds)}; only a Transformer, a Pooling and "
+        f"perhaps a Normalize are supported"
+      )
+    prompts = _read_prompts(os.path.join(folder, _PROMPTS))
+    config = os.path.join(folder, parts[1][1], huggingface_config.CONFIG_NAME)
+    return {
+      "pooling": _read_pooling(config, prompts["prompts"]),
+      "normalize": "Normalize" in kinds,
+      "max_seq_length": _read_length(folder),
+      **prompts,
+    }
+  except UserError:
+    raise
+  except (AttributeError, KeyError, TypeError, ValueError) as error:
+    raise UserError(f"{path}: {error}; pass another model") from error
 
 
 def _read_pooling(path, prompts):
   """The name of the pooling in its config.json."""
   fields = files.read_json(path, dict)
   if fields is None:
-    raise UserError(f"{path} is missing; copy the whole folder of the model")
+    raise ValueError(f"the folder lacks {path}")
   found = fields.get("pooling_mode")
   if found is None:
     found = [n.removeprefix(_MODE) for n in fields if n.startswith(_MODE)]
     found = [name for name in found if fields[_MODE + name]]
   names = [found] if isinstance(found, str) else found
-  shortest = [re.sub("_tokens?$", "", str(name)) for name in names or ()]
+  shortest = [re.sub("_tokens?$", "", name) for name in names]
   if len(shortest) != 1 or shortest[0] not in _POOLINGS:
-    raise UserError(
-      f"{path}: the pooling {shortened(json.dumps(found))} is not supported; "
-      f"pass a model with one of {', '.join(_POOLINGS)}"
+    raise ValueError(
+      f"the pooling {shortened(json.dumps(found))} is not supported, but "
+      f"{', '.join(_POOLINGS)}"
     )
   if fields.get("include_prompt") is False and prompts:
-    raise UserError(
-      f"{path}: include_prompt=false, which leaves the prompts out of the "
-      f"pooling, is not supported; pass another model"
-    )
+    raise ValueError("pooling without the prompts is not supported")
   return shortest[0]
 
 
 def _read_length(folder):
   """The most word pieces of a text, with [CLS] and [SEP]."""
-  path = os.path.join(folder, _TRANSFORMER)
-  fields = files.read_json(path, dict) or {}
+  fields = files.read_json(os.path.join(folder, _TRANSFORMER), dict) or {}
   config = model_folder.load_config(folder)
   if fields.get("do_lower_case") and not getattr(config, "do_lower_case", True):
-    raise UserError(
-      f"{path}: do_lower_case=true with a cased tokenizer is not supported; "
-      f"pass another model"
-    )
+    raise ValueError("do_lower_case with a cased tokenizer is not supported")
   length = fields.get("max_seq_length")
   if length is None:
     path = os.path.join(folder, huggingface_config.TOKENIZER_NAME)
     length = (files.read_json(path, dict) or {}).get("model_max_length")
   most = config.max_position_embeddings
-  if length is None:
-    return most
   # Without a limit, their tokenizers have one of 1e30.
-  if type(length) not in (int, float) or not length >= 3:
-    raise UserError(
-      files.damaged(path, f"the maximum length is {shortened(repr(length))}")
-    )
-  return int(min(length, most))
+  return most if length is None else int(min(length, most))
 
 
 def _read_prompts(path):
@@ -133,24 +112,19 @@ def _read_prompts(path):
   fields = files.read_json(path, dict) or {}
   prompts = fields.get("prompts") or {}
   default = fields.get("default_prompt_name") or ""
-  is_right = isinstance(prompts, dict) and isinstance(default, str)
-  if not is_right or not all(isinstance(x, str) for x in prompts.values()):
-    raise UserError(files.damaged(path, "the prompts are no texts by name"))
   if default and default not in prompts:
-    raise UserError(files.damaged(path, f"there is no prompt {default!r}"))
-  used = tuple((name, text) for name, text in prompts.items() if text)
-  return {"prompts": used, "prompt": default if dict(used).get(default) else ""}
+    raise ValueError(f"there is no prompt {default!r}")
+  used = {name: text for name, text in prompts.items() if text}
+  return {
+    "prompts": tuple(used.items()),
+    "prompt": default if default in used else "",
+  }
 
 
 def contents(settings: Mapping, config: modeling.BertConfig) -> dict[str, str]:
   """The files that make a folder one of sentence-transformers, by their paths.
 
-  Args:
-    settings: those of `features.VectorSettings`.
-    config: sizes of the model.
-
-  Raises:
-    UserError: sentence-transformers has no such vectors.
+  `settings` are those of `features.VectorSettings`.
   """
   for name, known in {**_FIXED, "pooling": _POOLINGS}.items():
     if settings[name] not in known:

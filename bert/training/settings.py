@@ -13,15 +13,15 @@ import optimization
 from bert.errors import UserError, plural
 from bert.data import text_files
 from bert.training import (
+  checkpoints,
   devices,
   estimator,
   flag_table,
   model_flags,
   model_folder,
   runtimes,
-  start_checks,
 )
-from bert.training.flags import Flags, check_standard_output, table
+from bert.training.flags import Flags, table
 
 # Values of --use_xla as `RunConfig` takes them.
 _USE_XLA = {"auto": None, "true": True, "false": False}
@@ -34,7 +34,6 @@ class Settings:
   """The values of a run's flags, as attributes, and what follows from them.
 
   Args:
-    flags: the Flags of the script.
     splits: the splits to read: any of "train", "dev" and "test".
     **changes: other values of flags.
 
@@ -129,16 +128,6 @@ class Settings:
         f"epochs or lower the batch size"
       )
 
-  def layer_rates(self, num_layers: int) -> optimization.LayerRates:
-    """The learning rates of the layers of a model."""
-    frozen, decay = self.freeze_layers, self.layerwise_lr_decay
-    if frozen is not None and frozen > num_layers:
-      raise UserError(
-        f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
-        f"model; lower it"
-      )
-    return optimization.LayerRates(num_layers, decay, frozen)
-
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
@@ -150,7 +139,9 @@ class Settings:
       self.learning_rate,
       num_steps,
       warmup,
-      self.layer_rates(num_layers),
+      optimization.LayerRates(
+        num_layers, self.layerwise_lr_decay, self.freeze_layers
+      ),
       optimizer=self.optimizer,
       lr_schedule=self.lr_schedule,
       adam_bias_correction=self.adam_bias_correction,
@@ -194,24 +185,11 @@ def check_devices(flags: Flags) -> bool:
       f"--tpu_name={name}: run this command on the virtual machine of the TPU "
       f"with --tpu_name=local"
     )
-  if flags.precision == "float16":
-    raise UserError(
-      "--precision=float16: a TPU has no float16; pass --precision=bfloat16"
-    )
-  if flags.get("pad_to_max_length") is False:
-    raise UserError(
-      "--pad_to_max_length=False: a TPU needs batches of one shape; omit it"
-    )
   return True
 
 
 def check_training(flags: Flags, *runs: str) -> None:
-  """Checks the flags of a training, and warns of those without effect.
-
-  Args:
-    flags: the Flags.
-    runs: what is done, see `Flags.warn_of_unused`.
-  """
+  """Checks the flags of a training, and warns of those without effect."""
   flags.require("output_dir")
   if flags.do_train:  # The number of devices is not known yet.
     devices.check_batch_size(
@@ -228,10 +206,8 @@ def check_fine_tuning(
 ) -> None:
   """Checks the flags of a fine-tuning run, and warns of those it ignores.
 
-  Args:
-    flags: the Flags.
-    questions: the flags that ask a trained model instead.
-    runs: what is done, beside the splits that are read.
+  `questions` are the flags that ask a trained model instead, and `runs` is what
+  is done beside the splits that are read.
   """
   splits = wanted_splits(flags)
   for name in ("runtime", "precision") if flags.do_train else ():
@@ -256,26 +232,25 @@ def check_fine_tuning(
 def check_questions(flags: Flags, *names: str) -> None:
   """Checks the flags of a command that asks the model in --output_dir.
 
-  Args:
-    flags: the Flags.
-    names: the flags that ask, of which one is given. No flag may ask for a
-      training, an evaluation or a prediction as well; those of data are unused.
+  One of `names` is given. No flag may ask for a training, an evaluation or a
+  prediction as well; those of data are unused.
   """
   flags.require("output_dir")
   flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
-  check_standard_output()
   path = flags.get("predict_file")
   if path and path != text_files.STREAM:
     flags.require_file("predict_file")
+    name = path.lower().removesuffix(".gz")
+    if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
+      raise UserError(
+        f"--predict_file={path} would be read as lines of text; pass a table "
+        f"as --test_file, with --do_predict"
+      )
   flags.warn_of_unused()
 
 
 def engine_options(flags: Flags) -> dict[str, object]:
-  """The options of `bert.load` for a command that asks a trained model.
-
-  Raises:
-    UserError: the runtime lacks the precision, or its package is missing.
-  """
+  """The options of `bert.load` for a command that asks a trained model."""
   runtimes.check_runtime(flags.runtime, flags.precision)
   return {
     "batch_size": flags.predict_batch_size,
@@ -292,7 +267,8 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
   if not flags.do_train:
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
-  start_checks.check_init_path(init_checkpoint)
+  if init_checkpoint is not None:
+    checkpoints.find_checkpoint(init_checkpoint)
   folder = model_folder.weights_folder(output_dir, init_checkpoint)
   if not (flags.do_train or folder):
     raise UserError(

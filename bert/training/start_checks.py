@@ -20,15 +20,6 @@ from bert.training.flags import check_output_folder
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
-def check_init_path(init_checkpoint: str | None) -> None:
-  """Raises UserError unless a checkpoint, if one is wanted, exists."""
-  if init_checkpoint is None:
-    return
-  if not init_checkpoint:
-    raise UserError("--init_checkpoint is empty; pass a path, or omit it")
-  checkpoints.find_checkpoint(init_checkpoint)
-
-
 def check_init_checkpoint(
   config: modeling.BertConfig,
   head_shapes: Mapping[str, list[int]],
@@ -76,11 +67,8 @@ def check_reads_as_trained(
 ) -> None:
   """Raises UserError if flags contradict the files of a trained model.
 
-  Args:
-    contents: the files of the model that the flags name, see `ModelFiles`.
-    folder: folder of the trained weights. Models that this project trains
-      record their casing, or have a tokenizer.json; all others are not
-      checked.
+  Models that this project trains record their casing, or have a
+  tokenizer.json; all others are not checked.
   """
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}
@@ -92,11 +80,9 @@ def check_reads_as_trained(
     has_whole = False
   if not has_casing and not (trained and has_whole):
     return
-  if has_casing and trained["do_lower_case"] != given["do_lower_case"]:
-    raise UserError(
-      f"--do_lower_case={given['do_lower_case']} contradicts {path}: the model "
-      f"was trained with --do_lower_case={trained['do_lower_case']}; pass that"
-    )
+  if has_casing:
+    config = modeling.BertConfig.from_dict(trained)
+    model_folder.check_casing(given["do_lower_case"], config, path)
   path = vocabulary
   given = [v for name, v in contents.items() if name != "bert_config.json"]
   if given and path and _pieces(given[0]) != _pieces(files.read_bytes(path)):
@@ -130,12 +116,5 @@ def check_output_dir(
         f"would overwrite; pass another folder"
       )
     return False
-  for name, shape in shapes.items():
-    found = newest.shapes.get(name)
-    if found != shape:
-      difference = f"has shape {found}, expected {shape}"
-      raise UserError(
-        f"--output_dir={output_dir} holds another model: {name} "
-        f"{'is missing' if found is None else difference}; pass another folder"
-      )
+  checkpoints.compare(newest, shapes)
   return True

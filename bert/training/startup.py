@@ -56,12 +56,11 @@ def script(
       `main` gets a list of them.
 
   Returns:
-    run: takes flags as keyword arguments, and returns what `main` returns. It
-      raises a UserError with the line that the command prints.
+    run: takes flags as keyword arguments, and returns what `main` returns.
     command: runs the script with the flags of the command line. A UserError,
-      and an error of the file system or a full device, is printed as one line
-      and ends with exit status 2; --v=1 shows its traceback. Any other
-      exception keeps its traceback and ends with status 1.
+      and an error of the file system or a full device, is one line and ends
+      with exit status 2; --v=1 shows its traceback. Any other exception keeps
+      its traceback and ends with status 1.
   """
   rows = table(rows.values(), [flag_table.TASK_MODULE])
 
@@ -171,9 +170,7 @@ def _use_utf8():
 
 def _parse_or_exit(rows, passes_on, argv):
   try:
-    rest = _parse(passes_on, argv)
-    _check_encoding(argv)
-    return rest
+    return _parse(passes_on, argv)
   except BrokenPipeError:
     _end_unread()
   except flags.Error as error:
@@ -199,22 +196,6 @@ def _parse(passes_on, argv):
       f"unexpected argument {rest[1]!r}; write flags as --name=value"
     )
   return rest
-
-
-def _check_encoding(argv):
-  """Raises flags.Error for a path that TensorFlow cannot open.
-
-  Scripts without a model open their files without TensorFlow.
-  """
-  has_model = {"bert_config_file", "model_dir", "init_checkpoint"} & {*FLAGS}
-  for argument in map(os.fsencode, argv[1:] if has_model else ()):
-    try:
-      argument.decode()
-    except UnicodeDecodeError as error:
-      shown = argument.decode(errors="backslashreplace")
-      raise flags.Error(
-        f"{shown} is not UTF-8; rename the file or folder"
-      ) from error
 
 
 def _flush_output():
@@ -297,11 +278,6 @@ def _is_users(error):
 
 def _fail(error):
   text = getattr(error, "message", None) or str(error)
-  for word in sys.argv[1:]:
-    value = word.partition("=")[2] or word
-    # Only the first line is printed, and a path may have two.
-    if "\n" in value:
-      text = text.replace(value, value.replace("\n", "\\n"))
   # TensorFlow wraps the message in the place of the operation.
   lines = [
     re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*", "", line)
@@ -311,8 +287,6 @@ def _fail(error):
   first_line = [*lines, type(error).__name__][0]
   if "No space left" in text and "free some space" not in text:
     first_line += "; free some space and run the same command again"
-  elif "File too large" in text and "free some space" not in text:
-    first_line += "; raise the limit that ulimit -f shows, or write elsewhere"
   elif "OOM when allocating" in text:
     first_line += "; lower the batch size or --max_seq_length"
   # Errors of remote file systems may name a host, but no path.

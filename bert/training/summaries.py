@@ -34,11 +34,7 @@ _WAIT_SECONDS = 120.0
 
 
 class Summaries:
-  """Writes scalars for TensorBoard.
-
-  Args:
-    folder: for the event file, which the first number creates.
-  """
+  """Writes scalars for TensorBoard; the first creates the event file."""
 
   def __init__(self, folder: str):
     self._folder = folder
@@ -85,12 +81,10 @@ class Summaries:
 def read_scalars(
   folder: str | os.PathLike,
 ) -> dict[str, list[tuple[int, float]]]:
-  """Returns the curves in a folder's event files.
+  """The curves in a folder's event files: (step, value) pairs by tag.
 
-  Returns:
-    Dict from tag to (step, value) pairs, sorted by step. The last value of a
-    step counts. A file ends at a truncated record. Other programs may have
-    written some of the files; what is no number is ignored.
+  The last value of a step counts. A file ends at a truncated record. Other
+  programs may have written some of the files; what is no number is ignored.
   """
   events = []
   for path in _event_files(folder):
@@ -143,14 +137,7 @@ def _read_events(path):
 
 
 class Progress:
-  """The bar, log lines and curves of a training run.
-
-  Args:
-    step: number of updates already made.
-    max_steps: total number of updates.
-    batch_size: rows of one update.
-    summaries: receives the numbers of each line.
-  """
+  """The bar, log lines and curves of a training run."""
 
   def __init__(
     self, step: int, max_steps: int, batch_size: int, summaries: Summaries
@@ -172,12 +159,9 @@ class Progress:
     self._timed_steps = 0
 
   def add(self, results: Mapping[str, tf.Tensor]) -> int:
-    """Keeps the scalars of some steps, each [steps], for the next line.
+    """Keeps the scalars of some steps, each [steps]; returns their number.
 
     The first call, which includes compilation, is timed apart.
-
-    Returns:
-      The number of the steps.
     """
     self._results.append(results)
     count = results["loss"].shape[0]
@@ -197,13 +181,10 @@ class Progress:
     self._summaries.flush()
 
   def first_failure(self) -> dict[str, float] | None:
-    """The first step since the last line that failed, or None.
+    """The scalars and `step` of the first step that failed, or None.
 
     Its loss is not finite, or the norm of its gradients: then all weights are
     NaN. With a loss scale, steps of the latter kind are skipped.
-
-    Returns:
-      Dict of its scalars, and `step`.
     """
     values = self._values()
     if not values:
@@ -277,13 +258,7 @@ def _summarize(name, values):
 def write_failed_batch(
   folder: str, scalars: Mapping[str, float], features: Mapping[str, np.ndarray]
 ) -> str:
-  """Writes _FAILED_BATCH, with one line per row, and returns its path.
-
-  Args:
-    folder: an existing folder.
-    scalars: what is known of the update, such as its step.
-    features: dict of the features [B, ...] of the batch.
-  """
+  """Writes _FAILED_BATCH, with one line per row, and returns its path."""
   known = [f'"{name}": {_to_json(value)}' for name, value in scalars.items()]
   columns = {name: np.asarray(value) for name, value in features.items()}
   rows = [

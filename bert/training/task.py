@@ -50,65 +50,45 @@ EPSILON = 1e-5
 
 @dataclasses.dataclass
 class Outputs:
-  """Loss and predictions for a batch.
+  """Loss and predictions for a batch."""
 
-  Attributes:
-    per_example_loss: float [B]. The loss is its mean; in evaluation over the
-      rows with `is_real_example`. Several replicas average their losses.
-    loss: scalar, if the loss is not such a mean. In evaluation the task itself
-      must ignore the rows without `is_real_example`.
-    loss_terms: see EstimatorSpec.
-    predictions: dict of tensors [B, ...], for evaluation and prediction.
-    logged: dict of scalars for the log line of training.
-  """
-
+  # Float [B]. The loss is its mean; in evaluation over the rows with
+  # `is_real_example`. Several replicas average their losses.
   per_example_loss: tf.Tensor | None = None
+  # A scalar, if the loss is not such a mean. In evaluation the task itself must
+  # ignore the rows without `is_real_example`.
   loss: tf.Tensor | None = None
+  # Tensors [B, ...], for evaluation and prediction.
   predictions: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+  # Scalars for the log line of training.
   logged: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
-  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()  # see EstimatorSpec
 
 
 @dataclasses.dataclass
 class Evaluation:
-  """Metrics of a labeled data set.
+  """Metrics of a labeled data set."""
 
-  Attributes:
-    results: dict from metric to number, for eval_results.txt.
-    details: more for eval_results.json.
-    counts: more numbers for the top of report.html.
-    name: the data set, such as "dev set".
-    sample: returns the rows that the main metric rests on, for its range; None
-      if it is unknown.
-  """
-
-  results: dict[str, float]
-  details: Mapping = dataclasses.field(default_factory=dict)
+  results: dict[str, float]  # for eval_results.txt
+  details: Mapping = dataclasses.field(default_factory=dict)  # for its .json
+  # More numbers for the top of report.html.
   counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
   name: str = "dev set"
+  # Returns the rows that the main metric rests on, for its range, if known.
   sample: Callable[[], verdict.Sample | None] | None = None
 
 
 @dataclasses.dataclass
 class RowSet:
-  """The rows of a data set, ready to be read.
+  """The rows of a data set, ready to be read."""
 
-  Attributes:
-    split: "train", "dev" or "test".
-    suffix: part of the names of its result files, such as "_mm".
-    examples: the examples, or None if the data come as rows.
-    input_fn: params -> `tf.data.Dataset`, as `Estimator` takes it.
-    num_rows: number of rows.
-    rows_per_example: int [examples]; None if each example has one row.
-    read: returns the rows that `input_fn` reads; for --dry_run.
-  """
-
-  split: str
-  suffix: str
-  examples: Sequence | None
+  split: str  # "train", "dev" or "test"
+  suffix: str  # part of the names of its result files, such as "_mm"
+  examples: Sequence | None  # None if the data come as rows
   input_fn: inputs.InputFn
   num_rows: int
-  rows_per_example: np.ndarray | None = None
+  rows_per_example: np.ndarray | None = None  # int [examples]; None for one
+  # Returns the rows that `input_fn` reads; for --dry_run.
   read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
 
   @property
@@ -118,17 +98,11 @@ class RowSet:
 
 
 class Field(NamedTuple):
-  """A part of one input: a text, or a list of texts.
-
-  Attributes:
-    name: its name.
-    is_list: whether it is a list.
-    default: its value if it is missing; None if it is required.
-  """
+  """A part of one input: a text, or a list of texts."""
 
   name: str
   is_list: bool = False
-  default: str | None = None
+  default: str | None = None  # if it is missing; None if it is required
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,11 +25,6 @@ from bert.training.task import Settings, Task
 
 NAME = "task.json"
 
-# Of folders that earlier versions wrote.
-_EARLIER = (
-  *("classifier.json", "tagger.json", "squad.json", "multiple_choice.json"),
-)
-
 
 def read(folder: str) -> tuple[str | None, dict]:
   """The kind of task of the model in a folder, and its settings.
@@ -40,10 +35,6 @@ def read(folder: str) -> tuple[str | None, dict]:
   """
   path = os.path.join(folder, NAME)
   fields = files.read_json(path, dict)
-  for name in _EARLIER if fields is None else ():
-    earlier = os.path.join(folder, name)
-    if files.exists(earlier):
-      raise UserError(f"{earlier} is of an earlier version; train again")
   head = huggingface_config.read_head(folder)
   known = registry.kind_of(head.architecture)
   if fields is None and known is None:
@@ -51,8 +42,6 @@ def read(folder: str) -> tuple[str | None, dict]:
     if sentence is not None:
       return "vectors", sentence
   kind = known if fields is None else fields.pop("task", known)
-  if fields is not None and not isinstance(kind, str):
-    raise UserError(files.damaged(path, "it has no task"))
   if known and kind == known:
     fields = {**registry.task_class(kind).settings_of(head), **(fields or {})}
   return kind, fields or {}
@@ -100,11 +89,7 @@ def load(
 ) -> Settings:
   """The settings of the trained model in a folder, for a class of tasks.
 
-  Args:
-    task: the class.
-    folder: the folder, or None.
-    is_required: whether the model must have such a task. If not, any other has
-      the default settings.
+  Unless `is_required`, a model of another task has the default settings.
   """
   kind, fields = read(folder) if folder else (None, {})
   if kind != task.kind:

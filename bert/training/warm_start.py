@@ -22,11 +22,6 @@ def kept_rows(
   """The rows of output layers that a training of `task` keeps; logs them.
 
   A variable that is not among them is kept as a whole.
-
-  Args:
-    task: the task, whose labels are known.
-    config: its BertConfig.
-    init_checkpoint: the initial weights, or None.
   """
   folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
   shapes = task.head_shapes(config)

@@ -15,6 +15,7 @@ import types
 import pytest
 import task_folders
 import web_page
+from served import LIMITS, running
 
 from bert.errors import UserError
 from bert.export import host_guard, rest, server
@@ -73,56 +74,6 @@ REGRESSION = Fake(
   {"value": "DT_FLOAT"},
   lambda items: [{"value": len(a) + len(b) / 2} for a, b in items],
 )
-LIMITS = server.Limits(
-  max_batch=4,
-  max_wait_ms=1,
-  max_queue=8,
-  max_texts=6,
-  max_text_chars=100,
-  max_body_bytes=2000,
-  timeout_s=2.0,
-)
-
-
-class Client:
-  """Requests to a server on loopback."""
-
-  def __init__(self, port):
-    self.port = port
-
-  def request(self, path, body=None, method=None, headers=None):
-    """(status, JSON or text, headers) of a response."""
-    connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-    with contextlib.closing(connection):
-      if body is not None and not isinstance(body, (bytes, str)):
-        body = json.dumps(body)
-      method = method or ("GET" if body is None else "POST")
-      connection.request(method, path, body, headers or {})
-      response = connection.getresponse()
-      content = response.read().decode()
-    is_json = "json" in response.headers.get("content-type", "")
-    found = json.loads(content) if is_json else content
-    return response.status, found, response.headers
-
-  def answer(self, text):
-    return self.request("/answer", {"text": text})[:2]
-
-
-@contextlib.contextmanager
-def running(model, name, limits=LIMITS, hosts=()):
-  listener = server.open_socket("127.0.0.1", 0)
-  app = server.make_app(model, name, limits, hosts)
-  http_server = server.http_server(app, limits.timeout_s)
-  thread = threading.Thread(
-    target=http_server.run, kwargs={"sockets": [listener]}
-  )
-  thread.start()
-  try:
-    yield Client(listener.getsockname()[1])
-  finally:
-    http_server.should_exit = True
-    thread.join(20)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -274,24 +225,14 @@ class TestFormats:
 # A request, and what its answer says: the status, and a part of its line.
 BAD = {
   "no JSON": ("/answer", "{", 400, "not valid JSON"),
-  "not UTF-8": ("/answer", b'{"text": "\xff"}', 400, "not valid JSON"),
   "half a surrogate pair": ("/answer", '"\\ud800"', 400, "not valid JSON"),
-  "not a number": ("/answer", "NaN", 400, "not valid JSON"),
   "nested": ("/answer", "[" * 900 + "]" * 900, 400, "not an object with"),
-  "a nested row": (
-    "/answer",
-    '{"text": ' + "[" * 900 + "]" * 900 + "}",
-    400,
-    "text is not a string",
-  ),
   "nested deeply": ("/answer", "[" * 1999, 400, "not valid JSON"),
-  "nothing": ("/answer", "", 400, "not valid JSON"),
   "a number": ("/answer", "7", 400, "not an object with 'text'"),
   "an empty list": ("/answer", "[]", 400, "not a list with at least"),
-  "no text": ("/answer", {}, 400, "no text; pass it"),
-  "null": ("/answer", {"text": None}, 400, "no text; pass it"),
+  "no text": ("/answer", {}, 400, "text is missing; pass a string"),
   "a number for a text": ("/answer", {"text": 7}, 400, "text is not a string"),
-  "another name": ("/answer", {"txt": "a"}, 400, "'txt'; the model reads 'tex"),
+  "another name": ("/answer", {"txt": "a"}, 400, "not an object with 'text',"),
   "what the model cannot read": (
     "/answer",
     {"text": "wrong"},
@@ -307,22 +248,26 @@ BAD = {
   ),
   "a long text": ("/answer", {"text": "a" * 101}, 413, "--max_text_chars=100"),
   "many texts": ("/answer", ["a"] * 7, 400, "7 texts, more than --max_texts=6"),
-  "many rows": (":predict", {"instances": [7] * 7}, 400, "7 texts, more than"),
   "long columns": (
     ":predict",
-    {"inputs": {"text": [7] * 7}},
+    {"inputs": {"text": ["a"] * 7}},
     400,
     "7 texts, more than",
   ),
-  "many examples": (":classify", {"examples": [7] * 7}, 400, "7 texts, more"),
-  "many bytes": ("/answer", "[" * 30_000, 413, "--max_body_bytes=2000"),
   "too many bytes": ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
-  "no rows": (":predict", {}, 400, 'pass either "instances" or "inputs"'),
-  "both": (":predict", {"instances": [], "inputs": []}, 400, "either"),
-  "bad base64": (":predict", {"instances": [{"b64": "a"}]}, 400, "in base64"),
-  "other bytes": (":predict", {"inputs": [{"b64": "/w=="}]}, 400, "not UTF-8"),
-  "b64 of a number": (":predict", {"inputs": [{"b64": 7}]}, 400, "inputs[0]:"),
-  "rows of a text": (":predict", {"instances": "ab"}, 400, "is not a list"),
+  "both": (":predict", {"instances": [], "inputs": []}, 400, "'instances'"),
+  "bad base64": (
+    ":predict",
+    {"instances": [{"b64": "a"}]},
+    400,
+    "instances[0] is not an object with",
+  ),
+  "other bytes": (
+    ":predict",
+    {"instances": [{"text": {"b64": "/w=="}}]},
+    400,
+    "text is not a string",
+  ),
   "a row": (":predict", {"instances": ["a", 7]}, 400, "instances[1] is not"),
   "columns": (
     ":predict",
@@ -330,15 +275,7 @@ BAD = {
     400,
     "not an object with lists of one length",
   ),
-  "a list": (":predict", [], 400, "not a JSON object"),
-  "a key": (":predict", {"rows": []}, 400, "has 'rows'; pass 'instances'"),
-  "a signature": (
-    ":predict",
-    {"signature_name": "x", "instances": ["a"]},
-    400,
-    "signature_name='x'",
-  ),
-  "no examples": (":classify", {}, 400, "'examples' is not a list"),
+  "no examples": (":classify", {}, 400, "must be an object with 'examples'"),
   "no regression": (":regress", {"examples": []}, 400, "use :predict"),
   "no method": (":train", {}, 404, "no method :train"),
   "another model": ("/v1/models/other:predict", {}, 404, "there is moods"),
@@ -389,7 +326,7 @@ def test_an_optional_input_may_be_null():
   fields = (Field("question", default=""), Field("context"))
   model = Fake(fields, {}, classify)
   assert model.parse({"question": None, "context": "a"}) == ("", "a")
-  with pytest.raises(UserError, match="the input has no context; pass it"):
+  with pytest.raises(UserError, match="the input: context is missing; pass"):
     model.parse({"question": "a", "context": None})
 
 
@@ -616,24 +553,6 @@ def test_open_connections_are_answered_after_a_signal():
 class TestModels:
   """The model in a folder of each task."""
 
-  @pytest.mark.parametrize("name", task_folders.INPUTS)
-  def test_answers_in_a_batch_are_those_of_one_by_one(
-    self, tmp_path, golden, goldens, name
-  ):
-    folder = task_folders.write(tmp_path, name, golden, goldens)
-    model = loaded_model.load(folder, batch_size=4)
-    items = [model.parse(value) for value in task_folders.INPUTS[name]]
-    together = list(map(rest.to_json, model.answer(items)))
-    alone = [rest.to_json(model.answer([item])[0]) for item in items]
-    assert json.dumps(together) != "[]"
-    for a, b in zip(together, alone, strict=True):
-      assert a.keys() == b.keys() == set(model.outputs)
-      assert flat(a) == pytest.approx(flat(b), abs=2e-6)
-    if name == "squad":
-      for value, answer in zip(items, together, strict=True):
-        found = value[1][answer["start"] : answer["end"]]
-        assert " ".join(found.split()) == answer["answer"]
-
   def test_an_empty_choice_is_padding(self, tmp_path, golden, goldens):
     folder = task_folders.write(tmp_path, "multiple choice", golden, goldens)
     model = loaded_model.load(folder)
@@ -680,12 +599,3 @@ def test_choices_count_as_texts():
   assert loaded_model.count_of(("He opens", "", ["", "runs", "is", ""])) == 2
   assert loaded_model.count_of(("a", "bc")) == 1
   assert loaded_model.length_of(("a", "bc")) == 3
-
-
-def flat(value):
-  """The numbers in an answer; texts must be equal, and count as hashes."""
-  if isinstance(value, dict):
-    value = [value[key] for key in sorted(value)]
-  if isinstance(value, list):
-    return [number for part in value for number in flat(part)]
-  return [hash(value) if isinstance(value, str) else value]

@@ -33,7 +33,7 @@ def _weights(folder):
 
 
 def test_layers_are_kept_in_order(teacher, tmp_path):
-  smaller_model.write_smaller(teacher, str(tmp_path / "new"), [1])
+  smaller_model.write_smaller(teacher, str(tmp_path / "new"), ["1"])
   before, after = map(_weights, (teacher, tmp_path / "new"))
   assert model_folder.load_config(str(tmp_path / "new")).num_hidden_layers == 1
   assert all("layer_1" not in name for name in after.shapes)
@@ -44,7 +44,7 @@ def test_layers_are_kept_in_order(teacher, tmp_path):
 
 def test_the_lowest_layers_compute_as_they_did(teacher, tmp_path):
   text = ["the north of the city", "Jim"]
-  smaller_model.write_smaller(teacher, str(tmp_path / "new"), [0])
+  smaller_model.write_smaller(teacher, str(tmp_path / "new"), ["0"])
   whole = bert.load(teacher, pooling="mean", layers=(0,))
   lowest = bert.load(str(tmp_path / "new"), pooling="mean")
   for a, b in zip(whole(text), lowest(text), strict=True):
@@ -82,19 +82,19 @@ def test_other_words_of_its_characters_are_known(teacher, corpus, tmp_path):
   assert tokenizer.tokenize("hint") != ["hint"]
 
 
-@pytest.mark.parametrize("layers", [[], [1, 0], [0, 0], [0, 2], [-1]])
+@pytest.mark.parametrize("layers", ["", "10", "00", "02", "a"])
 def test_layers_that_are_not_there(teacher, tmp_path, layers):
-  with pytest.raises(UserError, match="has the layers 0 to 1; pass some"):
-    smaller_model.write_smaller(teacher, str(tmp_path / "new"), layers)
+  with pytest.raises(UserError, match=r"has 2 layers .*; pass some, from 0"):
+    smaller_model.write_smaller(teacher, str(tmp_path / "new"), list(layers))
   assert not (tmp_path / "new").exists()
 
 
 def test_layers_that_share_weights_stay(goldens, tmp_path):
   albert = str(goldens / "variants" / "albert" / "Model")
   huggingface.to_tensorflow(albert, str(tmp_path / "albert"))
-  with pytest.raises(UserError, match="share their weights; omit it"):
+  with pytest.raises(UserError, match="has 0 layers with weights of its own"):
     smaller_model.write_smaller(
-      str(tmp_path / "albert"), str(tmp_path / "new"), [0]
+      str(tmp_path / "albert"), str(tmp_path / "new"), ["0"]
     )
 
 

@@ -100,7 +100,7 @@ def test_a_vocabulary_without_special_pieces_is_an_error(tmp_path, special):
   path = tmp_path / "vocab.txt"
   path.write_text("".join(f"{piece}\n" for piece in sorted(pieces)))
   tokenizer = tokenization.FullTokenizer(str(path))
-  with pytest.raises(UserError, match=rf"no \{special}; use the one that came"):
+  with pytest.raises(UserError, match=rf"no piece \{special}; pass the"):
     text_graph.GraphTokenizer(tokenizer)
 
 

@@ -43,17 +43,6 @@ class TestProject:
     nearest = distances.argmin(axis=1)
     assert (nearest // 31 == np.arange(93) // 31).all()
 
-  @pytest.mark.parametrize(
-    ("vectors", "method", "message"),
-    [
-      (np.ones([4, 4]), "tsne", "all vectors are equal"),
-      (np.zeros([4, 4]), "pca", "all vectors are equal"),
-    ],
-  )
-  def test_what_has_no_map(self, vectors, method, message):
-    with pytest.raises(ValueError, match=message):
-      embedding_map.project(vectors, method)
-
 
 def _points(count):
   return np.random.default_rng(0).normal(size=[count, 2])

@@ -145,7 +145,7 @@ def test_the_page_begins_with_the_result(tmp_path):
   evaluation = classified([0, 0, 1], [0, 0, 0], ["a", "b"], eval_accuracy=2 / 3)
   judged = verdict.judge(evaluation.sample())
   training_page.write(
-    str(path),
+    str(tmp_path),
     "A run",
     [evaluation],
     classification.section,

@@ -504,18 +504,6 @@ ERRORS = {
     {"output_file": "/dev/null"},
     ["/dev/null is a pipe or a device", "pass the path of a file"],
   ),
-  "output would be written aside over an input": (
-    {"input_file": "FILES/a.partial", "output_file": "FILES/a"},
-    ["FILES/a.partial is an input", "pass another path"],
-  ),
-  "output is what another is written aside to": (
-    {"output_file": "FILES/out,FILES/out.partial"},
-    ["FILES/out.partial is a temporary file", "pass another path"],
-  ),
-  "output comes twice": (
-    {"output_file": "FILES/out,FILES/folder/../out"},
-    ["out is given twice", "pass another path"],
-  ),
   "not UTF-8": (
     {"input_file": "FILES/good.txt,FILES/latin1.txt"},
     ["FILES/latin1.txt:2: byte 5 is not UTF-8", "convert"],
@@ -557,11 +545,6 @@ ERRORS = {
     {"masked_lm_prob": 0},
     ["--masked_lm_prob=0.0", "between 0 and 1", "0.15", "--no_masking"],
   ),
-  "shards are no number": (
-    {"shard_mb": "nan"},
-    ["--shard_mb=nan", "0 or more"],
-  ),
-  "unknown flag": ({"dupe_facto": 2}, ["dupe_facto", "dupe_factor"]),
 }
 
 

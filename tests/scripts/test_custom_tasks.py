@@ -23,7 +23,6 @@ import tiny_task
 from scipy import stats
 from sklearn import metrics
 
-from bert.training import summaries
 
 # Words of the golden vocabulary.
 WORDS = ["that", "with", "from", "were", "which", "this", "their", "also"]
@@ -230,17 +229,6 @@ def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
   assert "2 of the 8 development examples (25.0 %) are also in the" in page
 
 
-def test_the_report_holds_the_metrics_and_the_curves_their_points(pairs):
-  folder, _, _ = pairs
-  page = (folder / "report.html").read_text(encoding="utf-8")
-  for name, value in _results(folder).items():
-    assert name in page
-    assert f'<data value="{value!r}">' in page
-  curves = summaries.read_scalars(folder)
-  assert [step for step, _ in curves["loss"]] == [*range(3, 25, 3)]
-  assert curves["learning_rate"][-1][1] < curves["learning_rate"][0][1]
-
-
 def test_the_record_holds_flags_versions_and_hashes(pairs, files):
   folder, _, _ = pairs
   record = json.loads((folder / "flags.json").read_text())
@@ -275,7 +263,7 @@ def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
     f"--init_checkpoint={model}",
     status=2,
   )
-  assert "--text_b_column is required" in error
+  assert "--text_b_column is required: the model in" in error
 
 
 def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
@@ -539,40 +527,7 @@ def test_training_continues_on_the_same_share(numbers, files):
   changes = _number_flags(files, task_name="custom", data_dir=None, seed=2)
   command = [*tiny_task.flags(files, numbers, **changes), "--do_train"]
   _, log = scripts.fork("run_classifier.py", *command, status=2)
-  wanted = "--seed=2 selects other training examples: the training in"
-  assert f"{wanted} {numbers} began with 1; pass that, or" in log
+  assert f"{numbers} holds a training on other examples; pass another" in log
 
 
 # The same models, in Python.
-
-ASK = """
-import json, sys
-import bert
-answers = []
-for folder, texts in json.load(sys.stdin):
-  texts = [text if isinstance(text, str) else tuple(text) for text in texts]
-  answers.append(bert.load(folder, batch_size=3)(texts))
-print(json.dumps(answers))
-"""
-
-
-def test_python_gives_the_same_answers(pairs, multilabel, numbers, tmp_path):
-  questions = [
-    (pairs[0], [row[1:3] for row in pairs[2]]),
-    (multilabel[0], [row["body"] for row in multilabel[1]]),
-    (numbers, [f"{WORDS[i % 8]} {WORDS[i // 8]}" for i in range(20)]),
-  ]
-  script = tmp_path / "ask.py"
-  script.write_text(ASK)
-  printed, _ = scripts.fork(script, stdin=json.dumps(questions, default=str))
-  for (folder, _), found in zip(questions, json.loads(printed), strict=True):
-    names = _task_of(folder)["labels"]
-    rows = [a["probabilities"] if names else [a["value"]] for a in found]
-    wanted = np.loadtxt(folder / "test_results.tsv", ndmin=2)
-    wanted = wanted.reshape(np.shape(rows))
-    np.testing.assert_allclose(rows, wanted, rtol=1e-4, atol=1e-6)
-    _, table = _read_table((folder / "test_predictions.tsv").read_text())
-    for answer, line in zip(found, table, strict=True):
-      if names:
-        assert answer["label"] == line[1]
-        assert answer["labels"] == names

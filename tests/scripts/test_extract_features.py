@@ -69,7 +69,6 @@ ROWS = {
     },
     ["--output_file=FILES/model/bert_model.ckpt.data", "is an input"],
   ),
-  "dtype of text": ({"dtype": "float16"}, ["--dtype=float16", "npz"]),
   "layer out of range": (
     {"layers": "-1,-3"},
     ["--layers=-1,-3 must be different layers", "-2 (lowest)"],
@@ -79,27 +78,6 @@ ROWS = {
     {"layers": "0,-2"},
     ["--layers=0,-2 must be different layers"],
   ),
-  "layers of the pooler": (
-    {"pooling": "pooled"},
-    ["--layers has no effect with --pooling=pooled"],
-  ),
-  "combination of the pooler": (
-    {"pooling": "pooled", "layers": None, "layer_combination": "mean"},
-    ["--layer_combination has no effect with --pooling=pooled"],
-  ),
-  "unknown pooling": ({"pooling": "min"}, ["--pooling=min", "mean_sqrt_len"]),
-  "normalize without pooling": (
-    {"normalize": True},
-    ["--normalize has no effect with --pooling=none"],
-  ),
-  "special without pooling": (
-    {"exclude_special": True},
-    ["--exclude_special has no effect with --pooling=none"],
-  ),
-  "another runtime on a TPU": (
-    {"runtime": "openvino", "use_tpu": True},
-    ["--runtime=openvino does not run on a TPU", "omit --use_tpu"],
-  ),
   "a precision that the runtime lacks": (
     {"runtime": "onnxruntime", "precision": "bfloat16"},
     ["--precision=bfloat16: --runtime=onnxruntime computes in float32"],
@@ -108,15 +86,9 @@ ROWS = {
     {"max_seq_length": 129},
     ["--max_seq_length=129", "128 positions", "lower"],
   ),
-  "no room": ({"max_seq_length": 2}, ["--max_seq_length=2", "3 or more"]),
-  "no batch": ({"batch_size": 0}, ["--batch_size=0"]),
   "checkpoint is missing": (
     {"init_checkpoint": "nowhere"},
     ["no checkpoint nowhere", "nowhere.index"],
-  ),
-  "checkpoint is one file": (
-    {"init_checkpoint": "FILES/model/bert_model.ckpt.index"},
-    ["one file of a checkpoint; pass its prefix"],
   ),
   "checkpoint is of another model": (
     {"bert_config_file": "FILES/wide.json"},

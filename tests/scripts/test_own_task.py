@@ -90,18 +90,6 @@ def test_it_trains_and_predicts(folder):
   assert (folder / "trained/report.html").exists()
 
 
-def test_the_trained_model_is_evaluated_again(folder):
-  before = (folder / "trained/eval_results.txt").read_text()
-  scripts.fork(
-    folder / "two_labels.py",
-    "--do_eval=true",
-    "--dev_file=dev.csv",
-    "--output_dir=trained",
-    cwd=folder,
-  )
-  assert (folder / "trained/eval_results.txt").read_text() == before
-
-
 def test_it_answers(folder):
   wanted = [{"topic": a, "tone": b} for a in TEXTS for b in TONES]
   assert answers_of(folder, "trained") == wanted

@@ -11,7 +11,6 @@ import tiny_task
 
 import bert
 from bert.tasks import text_pairs
-from bert.training import checkpoints
 
 DATA = scripts.ROOT / "sample_data" / "embeddings"
 COLUMNS = ["--text_a_column=question", "--text_b_column=answer"]
@@ -95,25 +94,6 @@ def test_the_metrics_are_those_of_the_vectors(trained):
     assert found[f"eval_mrr_at_10{suffix}"] == pytest.approx(mrr, abs=1e-6)
   page = (out / "report.html").read_text()
   assert "of 20 queries find no relevant document first" in page
-
-
-def test_a_resumed_training_is_as_one_never_killed(files, tmp_path):
-  whole, killed = tmp_path / "whole", tmp_path / "killed"
-  command = [*COLUMNS, "--do_train"]
-  scripts.fork("run_embeddings.py", *flags(files, whole), *command)
-  scripts.kill_when(
-    killed / "model.ckpt-6.index",
-    "run_embeddings.py",
-    *flags(files, killed),
-    *command,
-  )
-  scripts.fork("run_embeddings.py", *flags(files, killed), *command)
-  first, second = (
-    checkpoints.Checkpoint(str(folder / "bert_model.ckpt"))
-    for folder in (whole, killed)
-  )
-  for name in first.shapes:
-    np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
 def test_labels_and_scores(files, tmp_path):

@@ -24,6 +24,10 @@ SCRIPTS = sorted(
   or (folder == "scripts" and name in ALIASES)
 )
 
+# Numbers that are not used, that may have any value, or that only one of the
+# tasks of a script checks.
+UNCHECKED = ("num_tpu_cores", "random_seed", "dev_fraction")
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, goldens):
@@ -53,14 +57,38 @@ def results_in(folder):
   return {name: float(v) for name, v in (line.split(" = ") for line in lines)}
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_each_flag_is_defined_once_and_accepted(script):
+@pytest.fixture(scope="module", params=SCRIPTS)
+def described(request):
+  """A script as a module, and the help of each flag."""
+  script = request.param
   module = getattr(bert, script, None)
   module = module or importlib.import_module(f"bert.{script}")
-  names = [*inspect.signature(module.run).parameters]
   shown, _ = scripts.fork(f"{script}.py", "--help", status=1)
-  listed = re.findall(r"^  --(?:\[no\])?(\w+):", shown, re.M)
-  assert sorted(names) == sorted(listed)
+  _, *texts = re.split(r"^  --(?:\[no\])?(?=\w+:)", shown, flags=re.M)
+  return module, dict(text.split(":", 1) for text in texts)
+
+
+def test_a_value_that_a_flag_cannot_have_is_named(described):
+  module, flags = described
+  for name, text in flags.items():
+    wrong = []
+    if "(a number" in text or "(a non-negative number" in text:
+      wrong = ["nan", "fast"]
+    elif "integer" in text.rsplit("(", 1)[-1]:
+      wrong = [-2, "one"]
+    elif re.match(r" <.*\|", text):
+      wrong = ["none_of_them"]
+    for value in wrong:
+      with pytest.raises(UserError) as error:
+        module.run(**{name: value})
+      if name not in UNCHECKED:
+        assert f"--{name}={value}" in str(error.value)
+
+
+def test_each_flag_is_defined_once_and_accepted(described):
+  module, flags = described
+  names = [*inspect.signature(module.run).parameters]
+  assert sorted(names) == sorted(flags)
   # None is the default, and each script requires something.
   with pytest.raises(UserError) as error:
     module.run(**dict.fromkeys(names))

@@ -1,7 +1,6 @@
 """run_pretraining.py from the shell, on the goldens' records."""
 
 import json
-import os
 import random
 import re
 import shutil
@@ -181,36 +180,6 @@ def test_the_loss_falls_and_its_curves_are_kept(trained):
   assert curve[1][1] == pytest.approx(results["masked_lm_loss"], rel=1e-6)
 
 
-def test_output_dir_is_a_release(trained, files):
-  folder, _ = trained
-  released = checkpoints.Checkpoint(str(folder / "bert_model.ckpt"))
-  golden = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
-  assert released.shapes == {
-    name: shape
-    for name, shape in golden.shapes.items()
-    if not name.startswith("bert/encoder/layer_1/")
-  } | {"global_step": []}
-  vocab = (files / "model" / "vocab.txt").read_bytes()
-  assert (folder / "vocab.txt").read_bytes() == vocab
-  config = json.loads((folder / "bert_config.json").read_text())
-  assert config.pop("do_lower_case") is True
-  original = json.loads((files / "model" / "bert_config.json").read_text())
-  assert config == original
-  record = json.loads((folder / "flags.json").read_text())
-  assert record["flags"]["task_name"] == "pre-training"
-  assert {"train", "dev", "vocab_file"} <= record["data"].keys()
-  assert not [name for name in os.listdir(folder) if "partial" in name]
-
-
-def test_nothing_left_to_train_is_said(trained, files):
-  folder, _ = trained
-  before = [(folder / name).read_bytes() for name in WEIGHTS]
-  log = _fork(files, folder, "--do_train", num_train_steps=12)
-  assert f"Continuing from {folder}/model.ckpt-12" in log
-  assert "Nothing left to train: 12 of 12 steps" in log
-  assert [(folder / name).read_bytes() for name in WEIGHTS] == before
-
-
 MASKING = {
   "input_file": "FILES/unmasked.tfrecord",
   "vocab_file": "FILES/model/vocab.txt",
@@ -228,25 +197,6 @@ def _changes(files, changes):
     else value
     for name, value in changes.items()
   }
-
-
-def test_ids_beyond_the_number_of_pieces(files, goldens, tmp_path):
-  """A vocabulary that repeats a piece has fewer pieces than ids."""
-  pieces = (goldens / "vocab.txt").read_text("utf-8").splitlines()
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
-  corpus = (goldens / "corpus.txt").read_text("utf-8")
-  used = {"[PAD]", *instances.SPECIAL, *tokenizer.tokenize(corpus)}
-  last = max(index for index, piece in enumerate(pieces) if piece in used)
-  lines = [
-    piece if piece in used or index > last else pieces[last]
-    for index, piece in enumerate(pieces)
-  ]
-  assert len(set(lines)) <= last
-  tiny_task.write_lines(tmp_path / "vocab.txt", lines)
-  changes = _changes(files, MASKING)
-  changes["vocab_file"] = tmp_path / "vocab.txt"
-  log = _fork(files, tmp_path / "out", "--do_train", "--dry_run", **changes)
-  assert f"{pieces[last]!r} is in lines " in log
 
 
 def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
@@ -394,16 +344,6 @@ def test_other_records_in_output_dir_are_an_error(trained, files):
   assert scripts.tree(folder) == before
 
 
-def test_another_model_in_output_dir_is_an_error(trained, files, tmp_path):
-  folder, _ = trained
-  config = json.loads((files / "model" / "bert_config.json").read_text())
-  path = tmp_path / "other.json"
-  path.write_text(json.dumps({**config, "vocab_size": 1200}))
-  changes = {"bert_config_file": path, "init_checkpoint": None}
-  log = _fork(files, folder, "--do_train", status=2, **changes)
-  assert "holds another model: bert/embeddings/word_embeddings has" in log
-
-
 def test_importing_the_script_defines_no_flag(tmp_path):
   script = tmp_path / "import.py"
   script.write_text(
@@ -417,7 +357,6 @@ def test_importing_the_script_defines_no_flag(tmp_path):
 # The flags that differ from a good command, and what the one line says.
 ERRORS = {
   "nothing to do": ({"do_train": None}, ["nothing to do", "--do_eval"]),
-  "no output": ({"output_dir": None}, ["--output_dir is required"]),
   "no input": ({"input_file": None}, ["--input_file is required"]),
   "no configuration": ({"bert_config_file": None}, ["--bert_config_file"]),
   "no such file": (
@@ -440,14 +379,6 @@ ERRORS = {
     {"num_warmup_steps": 13},
     ["--num_warmup_steps=13", "--num_train_steps=12", "lower"],
   ),
-  "no updates": ({"num_train_steps": 0}, ["--num_train_steps=0"]),
-  "negative warm-up": ({"num_warmup_steps": -1}, ["--num_warmup_steps=-1"]),
-  "no batch": ({"train_batch_size": 0}, ["--train_batch_size=0"]),
-  "no evaluation": ({"max_eval_steps": 0}, ["--max_eval_steps=0"]),
-  "no predictions": (
-    {"max_predictions_per_seq": 0},
-    ["--max_predictions_per_seq=0"],
-  ),
   "other length": (
     {"max_seq_length": 128},
     [
@@ -469,10 +400,6 @@ ERRORS = {
       "pass --max_predictions_per_seq=10",
     ],
   ),
-  "a vocabulary for a configuration": (
-    {"bert_config_file": "FILES/model/vocab.txt"},
-    ["--bert_config_file: FILES/model/vocab.txt", "pass the bert_config.json"],
-  ),
   "too long": (
     {"max_seq_length": 129},
     ["--max_seq_length=129", "128 positions", "bert_config.json"],
@@ -483,7 +410,7 @@ ERRORS = {
   ),
   "masked twice": (
     {"dynamic_masking": True, "vocab_file": "FILES/model/vocab.txt"},
-    ["FILES/default.tfrecord is masked already", "--no_masking"],
+    ["FILES/default.tfrecord is masked already; omit --dynamic_masking"],
   ),
   "no vocabulary to mask with": (
     {"dynamic_masking": True, "input_file": "FILES/unmasked.tfrecord"},
@@ -495,19 +422,7 @@ ERRORS = {
       "input_file": "FILES/unmasked.tfrecord",
       "vocab_file": "FILES/small.txt",
     },
-    ["FILES/unmasked.tfrecord: record 0", "beyond", "--vocab_file"],
-  ),
-  "mask rate without masking": (
-    {"masked_lm_prob": 0.3},
-    ["--masked_lm_prob", "--dynamic_masking", "omit it"],
-  ),
-  "whole words without masking": (
-    {"do_whole_word_mask": True},
-    ["--do_whole_word_mask", "--dynamic_masking", "omit it"],
-  ),
-  "no mask rate": (
-    {"masked_lm_prob": 1.5},
-    ["--masked_lm_prob=1.5", "0 and 1; pass 0.15, as in the paper"],
+    ["FILES/unmasked.tfrecord: record 0", "not from", "--vocab_file"],
   ),
   "mixed tasks": (
     {"input_file": "FILES/default.tfrecord,FILES/single.tfrecord"},
@@ -535,27 +450,19 @@ ERRORS = {
   ),
   "an empty file": (
     {"input_file": "FILES/empty.tfrecord"},
-    ["FILES/empty.tfrecord is empty"],
+    ["FILES/empty.tfrecord: record 0 has no input_ids, but nothing"],
   ),
   "no records": (
     {"input_file": "FILES/model/vocab.txt"},
-    ["FILES/model/vocab.txt is not a TFRecord file", "--input_file takes"],
+    ["FILES/model/vocab.txt is not a TFRecord file"],
   ),
   "ids beyond the model's": (
     {"bert_config_file": "FILES/small.json", "init_checkpoint": None},
-    ["FILES/default.tfrecord: record", "beyond a vocabulary of 500"],
+    ["FILES/default.tfrecord: record", "not from 0 to 499"],
   ),
   "a checkpoint of another size": (
     {"bert_config_file": "FILES/wide.json"},
     ["bert_model.ckpt does not fit", "bert_config.json"],
-  ),
-  "no checkpoint": (
-    # Found before the records are read.
-    {
-      "init_checkpoint": "FILES/none.ckpt",
-      "input_file": "FILES/corrupted.tfrecord",
-    },
-    ["no checkpoint FILES/none.ckpt"],
   ),
   "nothing trained to evaluate": (
     {"do_train": None, "do_eval": True, "init_checkpoint": None},
@@ -567,7 +474,7 @@ ERRORS = {
   ),
   "a vocabulary larger than the model's": (
     {"vocab_file": "FILES/large.txt"},
-    ["--vocab_file=FILES/large.txt has 1002 entries", "vocab_size=1001"],
+    ["FILES/large.txt has 1002 entries", "vocab_size=1001"],
   ),
   "casing of the vocabulary beside the checkpoint": (
     {"init_checkpoint": "FILES/cased_L-2_H-32_A-2", "bert_config_file": None},

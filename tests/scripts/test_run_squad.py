@@ -211,39 +211,6 @@ def test_answers_and_scores(trained, files):
   assert "exact_match" in (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_output_dir_is_a_release(trained, files):
-  out, _ = trained
-  released = checkpoints.Checkpoint(str(out / "bert_model.ckpt")).shapes
-  golden = checkpoints.Checkpoint(str(files / "model" / "bert_model.ckpt"))
-  assert released == {
-    **{
-      name: shape
-      for name, shape in golden.shapes.items()
-      if re.match("bert/(?!encoder/layer_1/)", name)
-    },
-    "cls/squad/output_weights": [2, 32],
-    "cls/squad/output_bias": [2],
-    "global_step": [],
-  }
-  assert _read(out / "task.json") == {
-    "task": "squad",
-    "max_seq_length": 96,
-    "doc_stride": 40,
-    "max_query_length": 24,
-    "version_2_with_negative": False,
-    "n_best_size": 20,
-    "max_answer_length": 30,
-    "null_score_diff_threshold": None,
-    "init_checkpoint": None,
-  }
-  vocab = (files / "model" / "vocab.txt").read_bytes()
-  assert (out / "vocab.txt").read_bytes() == vocab
-  record = _read(out / "flags.json")
-  assert record["flags"]["task_name"] == "SQuAD 1.1"
-  assert {"train", "dev", "vocab_file"} <= record["data"].keys()
-  assert not [name for name in os.listdir(out) if "partial" in name]
-
-
 def test_evaluation_leaves_the_answers_alone(trained, files, tmp_path):
   out = tmp_path / "out"
   shutil.copytree(trained[0], out)
@@ -255,30 +222,6 @@ def test_evaluation_leaves_the_answers_alone(trained, files, tmp_path):
   assert [(out / name).read_text() for name in ANSWERS] == ["mine"] * 2
   assert (out / "answer.html").read_bytes() == before
   assert _eval_results(out) == _eval_results(trained[0])
-
-
-def test_nothing_left_to_train_is_said(trained, files, tmp_path):
-  out = tmp_path / trained[0].name  # Which is in the page's title.
-  shutil.copytree(trained[0], out)
-  before = {p.name: p.read_bytes() for p in out.iterdir()}
-  log = _fork(files, out, "--do_train", "--do_predict")
-  assert "Nothing left to train: 12 of 12 steps" in log
-  assert "began with" not in log
-  assert {p.name: p.read_bytes() for p in out.iterdir()} == before
-
-
-def test_killed_and_started_again_ends_in_the_same_bytes(
-  trained, files, tmp_path
-):
-  out = tmp_path / "out"
-  # Checkpoints are not deleted, so that none is missed.
-  changes = {"save_checkpoints_steps": 1, "keep_checkpoint_max": 100}
-  command = [*_flags(files, out, **changes), "--do_train", "--do_predict"]
-  scripts.kill_when(out / "model.ckpt-3.index", "run_squad.py", *command)
-  log = _fork(files, out, "--do_train", "--do_predict", **changes)
-  assert "Continuing from" in log
-  for name in (*WEIGHTS, *ANSWERS, "eval_results.json"):
-    assert (out / name).read_bytes() == (trained[0] / name).read_bytes(), name
 
 
 def test_layers_are_frozen_and_have_rates_of_their_own(files, tmp_path):
@@ -476,26 +419,6 @@ def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
   assert f", from {folder}/task.json" in log
 
 
-def test_other_windows_are_another_training(trained, files):
-  folder, _ = trained
-  before = scripts.tree(folder)
-  log = _fork(files, folder, "--do_train", status=2, doc_stride=50)
-  assert (
-    f"--doc_stride=50: the training in {folder} began with 40; pass that"
-  ) in log
-  assert scripts.tree(folder) == before
-
-
-def test_a_release_alone_answers(trained, files, tmp_path):
-  folder, _ = trained
-  out = tmp_path / "out"
-  out.mkdir()
-  for name in (*WEIGHTS, "task.json"):
-    shutil.copy(folder / name, out)
-  _fork(files, out, "--do_predict", init_checkpoint=None, **READ_BACK)
-  assert _read(out / ANSWERS[0]) == _read(folder / ANSWERS[0])
-
-
 def test_windows_are_counted_if_asked_for(files, tmp_path):
   changes = {"train_batch_size": 999, "count_steps_on_windows": True}
   log = _fork(files, tmp_path / "out", "--do_train", status=2, **changes)
@@ -547,15 +470,6 @@ def test_a_lost_answer_is_told_of(kept, files):
   lost = _questions(_read(files / "lost.json"))[1]
   assert f"{files}/lost.json: leaving out 1 question" in kept[1]
   assert f"the first is {lost['id']}, answer 'of another text'" in kept[1]
-
-
-def test_the_best_is_used_later(kept, files):
-  out, _ = kept
-  before = _read(out / "predictions.json")
-  changes = {"train_file": None, **READ_BACK}
-  log = _fork(files, out, "--do_predict", **changes)
-  assert f"Using the weights of {out}/bert_model.ckpt" in log
-  assert _read(out / "predictions.json") == before
 
 
 def test_any_batch_and_precision_answer_alike(trained, files, tmp_path):
@@ -640,20 +554,6 @@ def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
   assert ask()[0] == ask("--do_lower_case")[0] != cased
 
 
-def test_python_gives_the_same_answers(trained_v2, files):
-  folder, _ = trained_v2
-  (article,) = _read(files / "dev_v2.json")["data"]
-  nbest = _read(folder / ANSWERS[1])
-  paragraph = article["paragraphs"][1]
-  texts = [(q["question"], paragraph["context"]) for q in paragraph["qas"]]
-  answers = bert.load(folder).answers(texts)
-  for question, (_, answer) in zip(paragraph["qas"], answers, strict=True):
-    found, expected = answer.nbest[0], nbest[question["id"]][0]
-    assert found.text == expected["text"]
-    for name in ("start_logit", "end_logit"):
-      assert getattr(found, name) == pytest.approx(expected[name], abs=1e-4)
-
-
 def test_a_given_threshold_is_used_before_the_stored_one(trained_v2, tmp_path):
   folder = shutil.copytree(trained_v2[0], tmp_path / "model")
   texts = ("what was this ?", "Many years before this .")
@@ -687,7 +587,6 @@ ERRORS = {
     {"do_train": None},
     ["nothing to do", "--do_predict", "trained model, --interactive"],
   ),
-  "no output": ({"output_dir": None}, ["--output_dir is required"]),
   "no training file": ({"train_file": None}, ["--train_file is required"]),
   "no file to evaluate on": (
     {"predict_file": None, "keep_best": "f1"},
@@ -697,17 +596,13 @@ ERRORS = {
     {"predict_file": None, "do_predict": True},
     ["--predict_file is required"],
   ),
-  "no such file": (
-    {"train_file": "FILES/none.json"},
-    ["--train_file=FILES/none.json: no such file"],
-  ),
   "no JSON": (
     {"train_file": "FILES/model/vocab.txt"},
     ["FILES/model/vocab.txt: ", "SQuAD's layout"],
   ),
   "no SQuAD": (
     {"predict_file": "FILES/model/bert_config.json", "do_predict": True},
-    ['the file has no "data"'],
+    ['the file: "data" is missing'],
   ),
   "2.0 without the flag": (
     {"train_file": "FILES/train_v2.json"},
@@ -717,11 +612,6 @@ ERRORS = {
     {"predict_file": "FILES/dev_v2.json", "do_predict": True},
     ["FILES/dev_v2.json", "pass --version_2_with_negative"],
   ),
-  "1.1 with the flag": (
-    V2,
-    ["FILES/train_v1.json", "pass --version_2_with_negative=False"],
-  ),
-  "no stride": ({"doc_stride": 0}, ["--doc_stride=0"]),
   "no room": (
     {"max_seq_length": 28},
     ["--max_seq_length=28 leaves no room", "24 pieces", "3 special"],
@@ -730,19 +620,9 @@ ERRORS = {
     {"max_seq_length": 129},
     ["--max_seq_length=129", "128 positions", "lower"],
   ),
-  "no question": ({"max_query_length": 0}, ["--max_query_length=0"]),
-  "no candidates": ({"n_best_size": 0}, ["--n_best_size=0"]),
-  "no answer": ({"max_answer_length": 0}, ["--max_answer_length=0"]),
-  "no batch": ({"predict_batch_size": 0}, ["--predict_batch_size=0"]),
-  "negative rate": ({"learning_rate": -1}, ["--learning_rate=-1"]),
-  "late warm-up": ({"warmup_proportion": 2}, ["--warmup_proportion=2"]),
-  "few questions": (
-    {"train_batch_size": 99},
-    ["--num_train_epochs=3.0 over 16 examples", "--train_batch_size=99"],
-  ),
   "threshold is no number": (
     {"null_score_diff_threshold": "high", "version_2_with_negative": True},
-    ["--null_score_diff_threshold=high is not a finite number", "or auto"],
+    ["--null_score_diff_threshold=high is not a number", "or auto"],
   ),
   "unknown score": (
     {"keep_best": "accuracy"},
@@ -756,21 +636,9 @@ ERRORS = {
     {"predict_file": "FILES/test.json", "keep_best": "f1"},
     ["FILES/test.json: question ", "has no answer to evaluate with"],
   ),
-  "no trained model": (
-    {"do_train": None, "do_predict": True},
-    ["no trained SQuAD 1.1 model in --output_dir=", "add --do_train"],
-  ),
-  "wrong checkpoint": (
-    {"init_checkpoint": "FILES/none.ckpt"},
-    ["no checkpoint FILES/none.ckpt"],
-  ),
-  "two things at once": (
-    {"interactive": True},
-    ["--interactive and --do_train cannot both be given"],
-  ),
   "nobody to ask": (
     {"interactive": True, "do_train": None, "init_checkpoint": None},
-    ["does not hold a trained model", "--init_checkpoint"],
+    ["no trained model in --output_dir=", "--init_checkpoint"],
   ),
   "nobody who can answer": (
     {"interactive": True, "do_train": None},

@@ -123,18 +123,16 @@ ROWS = {
   ),
   "an empty text": (
     ["--input_file=empty.txt", *MODEL],
-    "empty.txt:2: the text is empty; remove the row",
+    "empty.txt:2: the text is empty; pass a text, or remove the row",
   ),
   "another task": (
     ["--input_file=queries.txt", "--model_dir=pairs"],
     "pairs is a classification model; pass one that gives vectors",
   ),
-  "no file": (["--input_file=no.csv", *MODEL], "--input_file=no.csv: no such"),
   "nothing": ([], "nothing to do; pass --query, --query_file"),
-  "two things": (["--query=a", "--interactive"], "cannot both be given"),
 }
 READ = {
-  "an empty query": (["--query= "], "--query is empty; pass a text"),
+  "an empty query": (["--query= "], "--query is ' ', without a word"),
   "no words": (["--query_file=no_words.txt"], "no_words.txt:2 is '', without"),
   "an id": (["--remove_ids=9"], "--remove_ids: the index has no '9'"),
   "another model": (
@@ -150,10 +148,6 @@ READ = {
     "--relevant_label=yes must be one of the labels of pairs, 'red', 'green'",
   ),
   "no output": (["--mine_negatives=answers.csv"], "--output_file is required"),
-  "a share": (
-    ["--query=a", "--max_negative_share=2"],
-    "--max_negative_share=2.0 must be greater than 0 and at most 1",
-  ),
 }
 
 

@@ -180,13 +180,6 @@ def test_scripts_without_a_model_start_without_numpy():
       ],
       b"no file matches /caf",
     ),
-    (
-      [
-        *("build_vocab.py", "--extend=/-/a", "--output_dir=/-/b"),
-        b"--init_checkpoint=/caf\xe9",
-      ],
-      b"is not UTF-8; rename",
-    ),
   ],
 )
 def test_not_every_flag_is_a_path_of_a_model(command, code):
@@ -226,38 +219,6 @@ def test_an_output_that_is_full(tmp_path):
   assert done.returncode == 2
   assert "No space left on device" in done.stderr.splitlines()[-1]
   assert "Exception ignored" not in done.stderr
-
-
-def _run_without_output(command):
-  """The error of a command that fails because standard output is closed."""
-  done = subprocess.run(
-    ["sh", "-c", f"exec {sys.executable} {command} >&-"],
-    cwd=scripts.ROOT,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
-  assert done.returncode == 2
-  return done.stderr
-
-
-def test_standard_output_may_be_closed():
-  assert _run_without_output("run_squad.py --v=-1").startswith("error: --")
-
-
-@pytest.mark.parametrize(
-  "command",
-  [
-    "run_classifier.py --output_dir=/- --predict_file=-",
-    "run_ner.py --output_dir=/- --interactive",
-    "run_squad.py --output_dir=/- --interactive",
-    "fill_mask.py --model_dir=/- --input_file=-",
-    "fill_mask.py --model_dir=/- --input_file=- --output_file=-",
-    "extract_features.py --init_checkpoint=/- --input_file=- --output_file=-",
-  ],
-)
-def test_results_need_standard_output(command):
-  error = _run_without_output(command)
-  assert error == "error: standard output is closed; redirect it to a file\n"
 
 
 def test_log_lines_have_a_time(tmp_path):

@@ -109,24 +109,6 @@ class TestClassifier:
       assert answer["probabilities"] == row.tolist()
       assert answer["label"] == LABELS[np.argmax(row)]
 
-  @pytest.mark.parametrize("batch_size", [1, 5])
-  def test_whatever_the_batch_and_the_neighbors(self, trained, batch_size):
-    folder, _, model = trained
-    texts = texts_of_all_lengths()
-    other = load(folder, batch_size=batch_size)
-    expected = probabilities(model, texts)
-    np.testing.assert_allclose(probabilities(other, texts), expected, rtol=1e-5)
-    np.testing.assert_allclose(
-      probabilities(other, texts[::-1] + texts[3:5]),
-      np.concatenate([expected[::-1], expected[3:5]]),
-      rtol=1e-5,
-    )
-    alone = probabilities(model, texts[4:5])
-    np.testing.assert_allclose(alone, expected[4:5], rtol=1e-5)
-
-  def test_nothing(self, trained):
-    assert trained[2]([]) == []
-
   @pytest.mark.parametrize("text", [None, float("nan"), 5, (None,), [b"a"]])
   def test_what_is_no_text_is_refused(self, trained, text):
     _, _, model = trained

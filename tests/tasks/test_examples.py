@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tiny_task import write_tsv
 
 import tokenization
-from bert.errors import UserError
 from bert.data import records, sequences
 from bert.tasks import labels as label_types
 from bert.tasks.examples import (
@@ -112,14 +111,6 @@ class TestDataProcessor:
       examples, processor.get_labels(), 8, tokenizer
     )
     assert features.label_id == 1
-
-  @pytest.mark.parametrize("set_type", ["train", "dev", "test"])
-  def test_sets_are_the_subclass_affair(self, set_type):
-    processor = DataProcessor()
-    with pytest.raises(UserError, match=f"no get_{set_type}_examples, which"):
-      getattr(processor, f"get_{set_type}_examples")("data")
-    with pytest.raises(UserError, match="no get_labels, which each task needs"):
-      processor.get_labels()
 
   def test_missing_methods_raise_as_in_the_original(self):
     processor = DataProcessor()
@@ -539,14 +530,6 @@ class TestLabelTypes:
     with pytest.raises(ValueError, match=r"^dev\.tsv:7"):
       label_id(example, label_types.Classification(["a", "b"]))
 
-  @pytest.mark.parametrize(
-    "label_type",
-    [label_types.Classification(["a"]), label_types.Multilabel(["a"])],
-  )
-  def test_an_example_that_must_have_a_label(self, label_type):
-    with pytest.raises(ValueError, match="example dev-5 has no label"):
-      label_id(InputExample("dev-5", "1"), label_type)
-
   def test_as_many_labels_as_positions(self, tmp_path):
     labels = list("abcdefgh")
     label_type = label_types.Multilabel(labels)
@@ -568,43 +551,15 @@ class TestLabelTypes:
 
 
 class TestContentHash:
-  EXAMPLES = (
-    InputExample("g-1", "a text", "another", "yes"),
-    InputExample("g-2", "é", None, None),
-  )
-
   def test_by_hand(self):
-    rows = '["a text", "another", "yes"]["\\u00e9", null, null]'
-    expected = hashlib.sha256(rows.encode()).hexdigest()
-    assert content_hash(self.EXAMPLES) == expected
-    assert content_hash(iter(self.EXAMPLES)) == expected
-
-  def test_nothing(self):
+    rows = [["a text", "another", "yes"], ["é", None, None]]
+    content = '["a text", "another", "yes"]["\\u00e9", null, null]'
+    expected = hashlib.sha256(content.encode()).hexdigest()
+    assert content_hash(iter(rows)) == expected
     assert content_hash([]) == hashlib.sha256(b"").hexdigest()
-
-  @pytest.mark.parametrize("field", ["text_a", "text_b", "label"])
-  @pytest.mark.parametrize("value", ["", "other", None])
-  def test_every_field_of_the_content_counts(self, field, value):
-    first, second = self.EXAMPLES
-    fields = {**vars(first), field: value}
-    changed = content_hash([InputExample(**fields), second])
-    assert changed != content_hash(self.EXAMPLES)
-
-  def test_ids_do_not_count(self):
-    first, second = self.EXAMPLES
-    renamed = InputExample(**{**vars(first), "guid": "other", "where": "f:1"})
-    assert content_hash([renamed, second]) == content_hash(self.EXAMPLES)
-
-  def test_order_and_number_count(self):
-    first, second = self.EXAMPLES
-    sets = ([first, second], [second, first], [first], [first, first])
-    assert len(set(map(content_hash, sets))) == len(sets)
 
   @given(st.lists(st.text(), min_size=2, max_size=2))
   def test_where_a_text_ends_counts(self, texts):
-    def hash_of(*texts):
-      return content_hash([InputExample("g", text) for text in texts])
-
-    assert hash_of(*texts) != hash_of("".join(texts))
-    moved = ("", "".join(texts))
-    assert (hash_of(*texts) == hash_of(*moved)) == (tuple(texts) == moved)
+    moved = ["", "".join(texts)]
+    is_equal = content_hash([texts]) == content_hash([moved])
+    assert is_equal == (texts == moved)

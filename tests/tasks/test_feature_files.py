@@ -520,21 +520,9 @@ class TestOutput:
   )
   def test_format(self, path, kind):
     assert feature_files.format_of(path) == kind
-    feature_files.check_output(path, "float32")
-
-  @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-      (("a.npz.gz", "float32"), "only JSON Lines can be .gz"),
-      (("a", "float16"), "--dtype=float16 has no effect"),
-    ],
-  )
-  def test_what_cannot_be_written(self, arguments, message):
-    with pytest.raises(ValueError, match=message):
-      feature_files.check_output(*arguments)
 
   def test_a_missing_package(self, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(ValueError, match=r"needs the package pyarrow .*; run"):
-      feature_files.check_output("a.parquet", "float32")
+      feature_files.check_packages("a.parquet")

@@ -6,7 +6,6 @@ import pytest
 from absl import logging
 from tiny_task import write_tsv
 
-from bert.errors import UserError
 from bert.tasks import glue
 from bert.tasks import labels as label_types
 from bert.tasks.examples import DataProcessor, InputExample
@@ -54,9 +53,6 @@ class TestMrpc:
       (r["guid"], r["text_a"], r["text_b"], r["label"]) for r in rows
     ]
 
-  def test_labels(self):
-    assert glue.MrpcProcessor().get_labels() == ["0", "1"]
-
   def test_example_sets(self, tmp_path):
     lines = [self.HEADER, ("1", "2", "3", "One.", "Two.")]
     write_tsv(tmp_path / "dev.tsv", *lines)
@@ -84,9 +80,6 @@ class TestCola:
     assert read(glue.ColaProcessor(), "test", tmp_path) == [
       ("test-1", "They sang.", None, "0")
     ]
-
-  def test_labels(self):
-    assert glue.ColaProcessor().get_labels() == ["0", "1"]
 
 
 class TestMnli:
@@ -212,9 +205,6 @@ class TestXnli:
 
     assert German().language == "de"
     assert German("fr").language == "fr"
-    German.language = "xx"
-    with pytest.raises(UserError, match="--xnli_language=xx is not one of"):
-      German()
 
   def test_a_blank_line_has_no_language(self, tmp_path):
     line = row(19, {0: "zh", 1: "neutral", 6: "A", 7: "B"})
@@ -222,15 +212,6 @@ class TestXnli:
     assert read(glue.XnliProcessor(), "dev", tmp_path) == [
       ("dev-2", "A", "B", "neutral")
     ]
-
-  def test_unknown_language(self):
-    with pytest.raises(
-      ValueError, match="--xnli_language=xx is not one of"
-    ) as e:
-      glue.XnliProcessor("xx")
-    languages = str(e.value).split(" is not one of ")[1].split(", ")
-    assert len(languages) == 15
-    assert {"en", "sw", "zh"} < set(languages)
 
 
 def words(text):
@@ -471,7 +452,7 @@ class TestImdb:
 
   def test_missing_folder(self, tmp_path):
     self.write(tmp_path / "train", neg_1="Bad.")
-    with pytest.raises(ValueError, match="has no folder train/pos") as error:
+    with pytest.raises(ValueError, match="has no train/pos") as error:
       read(glue.PROCESSORS["imdb"](), "train", tmp_path)
     assert f"--data_dir={tmp_path}" in str(error.value)
 
@@ -777,7 +758,7 @@ class TestErrors:
     (warning,) = warnings
     assert f"{tmp_path}/dev_mismatched.tsv does not exist" in warning
     TestMnli().write(tmp_path / "test_mismatched.tsv", 10, "1")
-    with pytest.raises(ValueError, match=r"no file test_matched\.tsv"):
+    with pytest.raises(ValueError, match=r"has no test_matched\.tsv"):
       processor.get_example_sets(str(tmp_path), "test")
 
   @pytest.mark.parametrize("content", ["", BOM])

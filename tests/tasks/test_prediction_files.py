@@ -12,7 +12,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import UserError
 from bert.tasks import labels as label_types
 from bert.tasks import prediction_files
 from bert.tasks.classification import (
@@ -219,7 +218,7 @@ def answered(content, stub=None):
   """What `answer_lines` writes to bytes, as rows under the header."""
   writer = io.StringIO()
   stub = stub or Stub()
-  prediction_files.answer_lines(stub, io.BytesIO(content), writer, "f.txt")
+  prediction_files.answer_lines(stub, io.BytesIO(content), "f.txt", writer)
   header, *rows = read_table(writer.getvalue())
   assert header == prediction_files.header(stub.task.label_type)
   return rows
@@ -265,7 +264,7 @@ class TestAnswerLines:
       def read1(self, limit=-1):
         return super().read1(min(size, limit))
 
-    prediction_files.answer_lines(stub, Dripping(content), writer, "f.txt")
+    prediction_files.answer_lines(stub, Dripping(content), "f.txt", writer)
     _, *rows = read_table(writer.getvalue())
     expected = content.decode().split("\n")
     expected = expected[:-1] if expected[-1] == "" else expected
@@ -281,17 +280,12 @@ class TestAnswerLines:
     assert answered(b"ab\tc\n" + end, PairStub()) == [["0", "2001"]]
     assert answered(end, PairStub()) == []
 
-  @pytest.mark.parametrize("name", ["a.csv", "A.CSV.GZ", "a.JsonL"])
-  def test_a_table_is_no_file_of_lines(self, name):
-    with pytest.raises(UserError, match=f"{name} would be read as lines of te"):
-      prediction_files.answer_file(Stub(), name, io.StringIO())
-
   def test_a_file_of_tensorflows(self, tmp_path):
     path = tmp_path / "lines.txt"
     path.write_bytes(b"a\nabc")
     writer = io.StringIO()
     with tf.io.gfile.GFile(str(path), "rb") as reader:
-      prediction_files.answer_lines(Stub(), reader, writer, str(path))
+      prediction_files.answer_lines(Stub(), reader, str(path), writer)
     assert writer.getvalue() == "id\tnumber\n0\t1\n1\t3\n"
 
   @pytest.mark.parametrize(
@@ -323,7 +317,7 @@ class TestAnswerLines:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-      prediction_files.answer_lines(Stub(), Broken(), io.StringIO(), "f.txt")
+      prediction_files.answer_lines(Stub(), Broken(), "f.txt", io.StringIO())
 
 
 class TestPipe:
@@ -339,7 +333,7 @@ class TestPipe:
     def answer():
       try:
         with open(read_end, "rb") as reader, open(write_end, "w") as writer:
-          prediction_files.answer_lines(Stub(), reader, writer, "pipe")
+          prediction_files.answer_lines(Stub(), reader, "pipe", writer)
       except ValueError as error:
         errors.append(error)
 

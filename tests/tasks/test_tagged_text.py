@@ -132,6 +132,19 @@ class TestNumberedWords:
       assert found[0].words[0] == "1"
 
 
+@pytest.mark.parametrize(
+  "text",
+  [
+    "# text = a\na O\n\nb O\n",
+    "a\tO\n\n# id = 1\nb\tO\n",
+    "# id = 1\na A B O\n\n# id = 2\nb A B O\n",
+  ],
+)
+def test_comments_are_left_out(tmp_path, text):
+  found = tagged_text.read_sentences(write(tmp_path, text), True)
+  assert [sentence.words for sentence in found] == [["a"], ["b"]]
+
+
 def test_comments_between_tabs(tmp_path):
   text = "#\tfrom a page\na\tO\n\n#\thttp://b\tx\n#\tO\nb\tO\n"
   found = tagged_text.read_sentences(write(tmp_path, text), True)
@@ -177,17 +190,13 @@ def test_json_lines(tmp_path, key):
     ("a.txt", "", "has no sentence"),
     ("a.txt", "a O\nb X O\n", "a.txt:2: 3 columns, but 2"),
     ("a.txt", "a O\nb\n", "a.txt:2: 1 column, but 2"),
-    ("a.txt", "# text = a\na O\n", "a.txt:1: comments are not read; remove"),
-    ("a.txt", "# id = 1\na\tO\n", "a.txt:1: comments are not read; remove"),
-    ("a.txt", "a O\n\n# text = b\nb O\n", "a.txt:3: comments are not read"),
-    ("a.txt", "# id = 1\na A B O\n", "a.txt:1: comments are not read; remove"),
-    ("a.txt", "# 12\na B O\n", "a.txt:2: 3 .* same way, and remove comments"),
+    ("a.txt", "# 12\na B O\n", "a.txt:2: 3 .* same way, remove comments"),
     ("a.txt", "# O\na O\nb X O\n", "a.txt:3: 3 columns, but 2 in the lines"),
-    ("a.txt", "1\ta\tO\n2\t\tO\n", "a.txt:2: a column is empty"),
+    ("a.txt", "1\ta\tO\n2\t\tO\n", "a.txt:2: .* lacks a column; add the word"),
     ("a.txt", "1 a O\n2 b\n", "a.txt:2: 2 columns, but 3"),
-    ("a.txt", "a\n", "a.txt:1: 'a' has no label"),
-    ("a.txt", "a\tO\n\tO\n", "a.txt:2: a column is empty"),
-    ("a.txt", "a\tO\nNew York\n", "a.txt:2: there is no tab, but tabs .* same"),
+    ("a.txt", "a\n", "a.txt:1: 'a' lacks a column; add"),
+    ("a.txt", "a\tO\n\tO\n", "a.txt:2: .* lacks a column"),
+    ("a.txt", "a\tO\nNew York\n", "a.txt:2: 1 column, but 2 .* same way"),
     ("a.jsonl", "{\n", "a.jsonl:1"),
     ("a.jsonl", '{"tokens": []}', "a.jsonl:1: expected an object with tokens"),
     ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: expected"),

@@ -13,7 +13,6 @@ from scipy import special
 from bert import layers
 import tokenization
 from bert import variables
-from bert.errors import UserError
 from bert.tasks import tagged_rows, tagging
 from bert.tasks.tagged_text import Sentence
 from bert.tasks.tagging import TaggerSettings, TaggingTask
@@ -259,31 +258,6 @@ def test_a_label_that_hides_the_scheme_is_named(caplog, labels, scheme, odd):
 
 def load(folder):
   return task_file.load(TaggingTask, str(folder))
-
-
-def test_a_folder_without_a_tagger_is_refused(tmp_path):
-  with pytest.raises(UserError, match=r"not hold a trained model \(tagging\)"):
-    load(tmp_path)
-
-
-@pytest.mark.parametrize(
-  "fields",
-  [
-    {"labels": [1, 2, 3]},
-    {"labels": ["O", None]},
-    {"labels": ["O", "O"]},
-    {"other": 1},
-    {"scheme": 1},
-    {"max_seq_length": "128"},
-    {"max_seq_length": 2},
-    {"max_context": 1},
-  ],
-)
-def test_a_damaged_tagger_is_refused(tmp_path, fields):
-  content = json.dumps({"task": "tagging", "labels": ["O"], **fields})
-  (tmp_path / "task.json").write_text(content)
-  with pytest.raises(UserError, match=r"task\.json is damaged"):
-    load(tmp_path)
 
 
 def test_a_hugging_face_tagger_needs_no_files_of_ours(tmp_path):

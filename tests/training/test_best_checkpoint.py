@@ -98,11 +98,6 @@ def test_a_metric_goes_without_its_prefix(tmp_path):
     name = "loss" if metric == "loss" else "eval_accuracy"
     assert _history(folder)["metric"] == name
     assert kept.best_value == results[name]
-  kept = best_checkpoint.BestCheckpoint(str(tmp_path), "f1")
-  with pytest.raises(
-    ValueError, match=r"f1 .*; pass one of eval_accuracy, loss"
-  ):
-    kept.add(3, results, {})
   assert not (tmp_path / "best.json").exists()
 
 
@@ -179,12 +174,12 @@ def test_a_run_without_training_checkpoints_starts_anew(tmp_path):
   assert not kept.stop_reason
 
 
-def test_a_history_by_another_metric_is_an_error(tmp_path):
+def test_a_history_by_another_metric_does_not_count(tmp_path):
   _finish(tmp_path, [2, 1], "eval_score")
   _training_checkpoint(tmp_path, 20)
   assert best_checkpoint.BestCheckpoint(str(tmp_path), "score").best_value == 2
-  with pytest.raises(ValueError, match=r"best.json .*; pass eval_score, or"):
-    best_checkpoint.BestCheckpoint(str(tmp_path), "accuracy")
+  kept = best_checkpoint.BestCheckpoint(str(tmp_path), "accuracy")
+  assert (kept.evaluations, kept.checkpoint) == ([], None)
 
 
 def _run(folder, patience=1):

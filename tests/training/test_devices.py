@@ -49,8 +49,6 @@ def test_what_auto_stands_for():
       devices.choose(kind, False, HOSTS)
   with pytest.raises(UserError, match=r"=multi_worker needs .* TF_CONFIG"):
     devices.choose("multi_worker", False, None)
-  with pytest.raises(UserError, match=r"--use_tpu and .*=mirrored cannot"):
-    devices.choose("mirrored", True, None)
 
 
 def test_mirrored_says_that_there_is_one_device(monkeypatch, caplog):

@@ -229,13 +229,13 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
       {"keep_best": "bleu"},
       "--keep_best=bleu is not a metric of tagging",
     ),
-    (["train"], {"init_checkpoint": ""}, "--init_checkpoint is empty"),
+    (["train"], {"init_checkpoint": ""}, "no checkpoint"),
   ):
     asked = settings(folder, splits, **changes)
     with pytest.raises(UserError, match=message):
       experiment.Experiment(Tagging(TOKENS), model, asked)
   for examples, message in (
-    ([], "no example to train on"),
+    ([], "over 0 rows does not fill a batch of"),
     (TOKENS[:1], "over 1 row does not fill a batch of --train_batch_size=4"),
   ):
     with pytest.raises(UserError, match=message):

@@ -98,18 +98,16 @@ def test_an_original_configuration_is_read_as_it_is(read, goldens):
   [
     (
       {"model_type": "gpt2"},
-      r"model_type='gpt2'.* bert, distilbert, roberta, ",
+      "model_type='gpt2'.*=bert or distilbert or roberta ",
     ),
-    ({"model_type": []}, r"model_type=\[\] is not supported"),
     (
       {"model_type": "albert", "inner_group_num": 2},
       "inner_group_num=2 is not",
     ),
-    ({"position_embedding_type": "relative_key"}, "pass a BERT model"),
+    ({"position_embedding_type": "relative_key"}, "pass a model with"),
     ({"is_decoder": True}, "is_decoder=True is not supported"),
     ({"tie_word_embeddings": False}, "tie_word_embeddings=False"),
-    ({"hidden_act": "silu"}, "hidden_act='silu' is not one of gelu, "),
-    ({"hidden_act": []}, r"hidden_act=\[\] is not one of"),
+    ({"hidden_act": "silu"}, "hidden_act='silu' is not supported; .*=gelu or"),
     ({"hidden_size": "32"}, "hidden_size='32' is not a positive integer"),
     ({"num_attention_heads": 5}, "not a multiple"),
     ({"num_hidden_layers": 10**9}, "num_hidden_layers=1000000000 is not a"),

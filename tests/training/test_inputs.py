@@ -1,6 +1,5 @@
 """Records, and the batches drawn from them."""
 
-import collections
 import itertools
 import os
 import threading
@@ -274,21 +273,6 @@ class TestRows:
     lengths = [number % 21 for number in range(2500)]
     assert make_rows(lengths).lengths.tolist() == lengths
 
-  def test_no_rows(self, tmp_path):
-    path = str(tmp_path / "rows")
-    records.write_records(path, [], SPEC)
-    assert len(record_files.RecordFiles([path], SPEC)) == 0
-
-  @pytest.mark.parametrize("record", [b"\xff\xfe\n\x80", b"text", b"\x00"])
-  def test_a_record_of_other_bytes(self, tmp_path, record):
-    path = str(tmp_path / "rows")
-    with tf.io.TFRecordWriter(path) as writer:
-      writer.write(record)
-    with pytest.raises(
-      ValueError, match=r"record 0 is not a tf\.train\.Example"
-    ):
-      record_files.RecordFiles([path], SPEC)
-
 
 class TestRowsOfAFile:
   @pytest.fixture
@@ -316,15 +300,6 @@ class TestRowsOfAFile:
     tracemalloc.stop()
     assert len(rows) == 3000
     assert held < os.path.getsize(path) / 2
-
-  def test_a_file_that_changes(self, path):
-    rows = record_files.RecordFiles([path], SPEC)
-    with open(path, "r+b") as file:
-      file.seek(-50, os.SEEK_END)
-      file.write(b"x")
-    assert rows.read([2047])
-    with pytest.raises(UserError, match="rows changed since this run began"):
-      rows.read([2999])
 
 
 class TestReadBatch:
@@ -376,47 +351,6 @@ class TestReadBatch:
 
 
 class TestDamagedFiles:
-  @pytest.fixture
-  def path(self, tmp_path):
-    path = tmp_path / "train.tf_record"
-    rows = [make_row(number, 3) for number in range(4)]
-    records.write_records(str(path), rows, SPEC)
-    return path
-
-  def assert_refused(self, path, message, spec=SPEC):
-    with pytest.raises(UserError, match=rf"train\.tf_record{message}"):
-      record_files.RecordFiles([str(path)], spec)
-
-  @pytest.mark.parametrize("place", [0, 8, 40, -1, -200])
-  def test_a_changed_byte(self, path, place):
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0x10
-    path.write_bytes(content)
-    self.assert_refused(
-      path, "( is not a TFRecord file|: record [23] is damaged)"
-    )
-
-  @pytest.mark.parametrize("missing", [1, 4, 5, 50, -3])
-  def test_a_truncated_file(self, path, missing):
-    # Three more bytes are a part of a header.
-    path.write_bytes((path.read_bytes() + b"abc")[: -missing - 3 or None])
-    number = 4 if missing < 0 else 3
-    self.assert_refused(path, f": record {number} is damaged or cut off;")
-
-  def test_another_kind_of_file(self, path):
-    path.write_text("index\tsentence\n0\tIt is no record.\n")
-    self.assert_refused(path, " is not a TFRecord file")
-
-  def test_rows_of_another_model(self, path):
-    longer = {**SPEC, "input_ids": records.sequence_feature(24)}
-    message = (
-      ": record 0: input_ids has 20 values of type int64, expected 24; create"
-    )
-    self.assert_refused(path, message, longer)
-    more = {**SPEC, "more": records.Feature()}
-    message = ": record 0: more has 0 values of type int64, expected 1; create"
-    self.assert_refused(path, message, more)
-
   @pytest.mark.parametrize("is_training", [True, False])
   def test_before_the_first_batch(self, tmp_path, is_training):
     path = tmp_path / "train.tf_record"
@@ -555,18 +489,6 @@ class TestInputFn:
       rows, {**params, "first_step": first_step}, 4, is_training=True
     )
     assert_same_batches(resumed, batches[first_step:])
-
-  def test_training_follows_its_seed(self):
-    rows = make_rows(self.LENGTHS)
-    batches = [
-      batches_of(rows, {"batch_size": 2, "seed": s}, 7, is_training=True)
-      for s in (0, 0, 1)
-    ]
-    assert_same_batches(batches[0], batches[1])
-    orders = [np.ravel([b["row_index"] for b in run]) for run in batches]
-    assert orders[0].tolist() != orders[2].tolist()
-    counts = collections.Counter(orders[0].tolist())
-    assert counts == dict.fromkeys(range(7), 2)
 
   @pytest.mark.parametrize("is_training", [True, False])
   def test_rows_are_cut_to_the_longest(self, is_training):

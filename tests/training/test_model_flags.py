@@ -84,17 +84,3 @@ def test_a_pipe_is_refused_before_it_is_read(tmp_path, name):
   flags = flags_of(**paths)
   with pytest.raises(UserError, match=f"^--{name}=.* is a pipe"):
     model_flags.load_config(flags, model_flags.load_tokenizer(flags))
-
-
-def test_a_repeated_piece_has_the_id_of_its_last_line(tmp_path, monkeypatch):
-  path = tmp_path / "vocab.txt"
-  path.write_text("[UNK]\n[CLS]\n[SEP]\nhe\nshe\nhe\n")
-  warnings = []
-  monkeypatch.setattr(
-    logging, "warning", lambda text, *values: warnings.append(text % values)
-  )
-  tokenizer = model_flags.load_tokenizer(flags_of(vocab_file=path))
-  assert tokenizer.convert_tokens_to_ids(tokenizer.tokenize("He she")) == [5, 4]
-  assert warnings == [
-    f"{path}: 'he' is in lines 4 and 6; its id is that of the last line"
-  ]

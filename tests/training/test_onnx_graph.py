@@ -32,12 +32,6 @@ def test_activations(name):
   np.testing.assert_allclose(found, EXPECTED[name], atol=2e-6)
 
 
-@pytest.mark.parametrize("name", ["swish", np.tanh])
-def test_an_activation_without_an_operator(name):
-  with pytest.raises(UserError, match="cannot be written as ONNX; known are"):
-    OnnxGraph({}).activation("x", name)
-
-
 def test_a_file_has_a_limit(monkeypatch):
   monkeypatch.setattr(onnx_graph, "_MAX_BYTES", 3)
   graph = OnnxGraph({})

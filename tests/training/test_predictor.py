@@ -1,7 +1,6 @@
 """The Predictor: batches, padding and threads, against the golden model."""
 
 import time
-import types
 
 import numpy as np
 import pytest
@@ -157,31 +156,6 @@ class TestOutputs:
       np.testing.assert_allclose(
         tokens, expected_tokens(golden, row), rtol=0, atol=2e-5
       )
-
-  def test_the_share_of_a_tpu_core_has_a_static_shape(
-    self, golden, model, rows, monkeypatch
-  ):
-    """There, the number of the replica is an input of the program."""
-    run = on_two_devices(model, rows, True)
-
-    @tf.function(jit_compile=True, autograph=False)
-    def shares(features):
-      def share(replica):
-        context = types.SimpleNamespace(
-          num_replicas_in_sync=2, replica_id_in_sync_group=replica
-        )
-        with monkeypatch.context() as patch:
-          patch.setattr(tf.distribute, "get_replica_context", lambda: context)
-          return run._run_share(False, features)["pooled"]
-
-      # XLA knows no value of a loop, but the values of inputs that shapes need.
-      return tf.map_fn(share, tf.range(2), fn_output_signature=tf.float32)
-
-    features = {name: tf.constant(x) for name, x in run._pad(rows, ()).items()}
-    assert "<=" not in shares.experimental_get_compiler_ir(features)("hlo")
-    pooled = np.concatenate(shares(features))
-    expected = golden.arrays["forward/pooled_output"]
-    np.testing.assert_allclose(pooled, expected, rtol=0, atol=2e-5)
 
   def test_axes_that_differ_must_be_named(self, model):
     with pytest.raises(
@@ -360,7 +334,7 @@ class TestModel:
     path = tmp_path / "vocab.txt"
     path.write_text("[UNK]\n[CLS]\n")
     other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
-    with pytest.raises(ValueError, match=r"has no \[SEP\]"):
+    with pytest.raises(ValueError, match=r"no piece \[SEP\]"):
       predictor.Predictor(other, ENCODE)
     small = modeling.BertConfig.from_dict(
       {**model.config.to_dict(), "vocab_size": 1000}

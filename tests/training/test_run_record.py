@@ -139,35 +139,6 @@ def test_flags_of_reading_do_not_change(tmp_path, name, old, new):
 
 
 @pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"seed": 2}, "--seed=2 selects other .* began with 1; pass"),
-    (
-      {"dev_fraction": 0.3},
-      "--dev_fraction=0.3 selects other .* began with 0.1; pass",
-    ),
-    ({}, "holds a training on other examples"),
-    ({"seed": 2, "dev_file": "b"}, "holds a training on other examples"),
-    # A task that samples no development set.
-    ({"seed": 2, "train_file": None}, "holds a training on other examples"),
-  ],
-)
-def test_another_sample_of_the_training_file(tmp_path, changes, message):
-  sample = {
-    "task_name": "custom",
-    "train_file": "a",
-    "dev_file": None,
-    "seed": 1,
-    "dev_fraction": 0.1,
-    "num_seeds": 1,
-  }
-  first = _record(**sample)
-  first.keep(str(tmp_path), True, False)
-  with pytest.raises(UserError, match=message):
-    _record("b", **{**sample, **changes}).check(str(tmp_path))
-
-
-@pytest.mark.parametrize(
   ("name", "message"),
   [
     ("vocab_file", "--vocab_file=.* is not the file that .* began with; pass"),
@@ -199,19 +170,10 @@ def test_another_kind_of_vocabulary(tmp_path):
     second.keep(str(tmp_path), True, True)
 
 
-@pytest.mark.parametrize(
-  "text",
-  [
-    "[]",
-    '{"flags": {}, "data": {}, "changes": [1]}',
-    '{"flags": {}, "data": {}, "changes": {"1": 2}}',
-    '{"data": {}}',
-    "[" * 10**5,
-  ],
-)
+@pytest.mark.parametrize("text", ["[]", "[" * 10**5])
 def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)
-  with pytest.raises(UserError, match=r"flags.json is damaged; delete it"):
+  with pytest.raises(UserError, match=r"flags.json is damaged"):
     _record().keep(str(tmp_path), False, False)
 
 

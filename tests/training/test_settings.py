@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from bert.errors import UserError
 from bert.training import flag_table
 from bert.training.flags import parse, table
 from bert.training.settings import Settings
@@ -34,6 +35,24 @@ def test_a_flag_of_the_update(name, value):
   assert getattr(default, name) != value
   changed = make(**{name: value}).make_optimization(100, 2)
   assert changed == dataclasses.replace(default, **{name: value})
+
+
+@pytest.mark.parametrize(
+  ("name", "value"),
+  [
+    ("learning_rate", -1),
+    ("learning_rate", "nan"),
+    ("num_train_epochs", "inf"),
+    ("weight_decay", -0.1),
+    ("layerwise_lr_decay", 1.5),
+    ("warmup_proportion", 2),
+    ("early_stopping_patience", 0),
+    ("seed", 2**31),
+  ],
+)
+def test_a_flag_has_limits(name, value):
+  with pytest.raises(UserError, match=rf"^--{name}=\S+ must be "):
+    make(**{name: value})
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,6 @@ def test_the_labels_of_a_hugging_face_head(
     ("\xff", "invalid JSON"),
     ("[]", "it has no object"),
     ("null", "it has no object"),
-    ("{}", "it has no task"),
-    ('{"task": 5}', "it has no task"),
   ],
 )
 def test_damaged(tmp_path, content, reason):
@@ -103,16 +101,6 @@ def test_damaged(tmp_path, content, reason):
     task_file.read(str(tmp_path))
   assert "\n" not in str(error.value)
   assert str(path) in str(error.value)
-
-
-@pytest.mark.parametrize(
-  "name", ["classifier", "tagger", "squad", "multiple_choice"]
-)
-def test_earlier_formats(tmp_path, name):
-  write(tmp_path, **{name: {}}, labels=["a", "b"])
-  with pytest.raises(UserError, match=f"{name}.json is .*; train again$") as e:
-    task_file.read(str(tmp_path))
-  assert "\n" not in str(e.value)
 
 
 def test_the_model_of_another_task(tmp_path):

@@ -1,0 +1,299 @@
+"""What holds for every kind of task, from its files to every format.
+
+A kind that is new in the registry needs a row in task_runs.py.
+"""
+
+import json
+import os
+import re
+import shutil
+
+import formats
+import numpy as np
+import pytest
+import scripts
+import served
+import task_runs
+from formats import same
+from task_runs import RUNS
+
+import bert
+from bert.errors import UserError
+from bert.export import huggingface, rest
+from bert.training import checkpoints, registry
+
+WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
+
+# A pre-trained model fills masks and gives vectors without any training.
+TRAINED = [name for name in RUNS if name not in registry.UNTRAINED]
+PREDICTED = [name for name, run in RUNS.items() if run.answers]
+
+every_kind = pytest.mark.parametrize("name", RUNS)
+every_trained_kind = pytest.mark.parametrize("name", TRAINED)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  return task_runs.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
+@pytest.fixture(scope="module")
+def command(files):
+  """A function from a kind and a folder to the command of its training."""
+  flags = {name: run.write(files) for name, run in RUNS.items()}
+
+  def make(name, out, *actions, **changes):
+    made = task_runs.command(name, files, out, **{**flags[name], **changes})
+    return [*made, *(actions or actions_of(name))]
+
+  return make
+
+
+def actions_of(name):
+  predicts = ["--do_predict"] if RUNS[name].predictions else []
+  return ["--do_train", "--do_eval", *predicts]
+
+
+@pytest.fixture(scope="module")
+def train(files, command):
+  """A function from a kind to the folder and the log of its training."""
+  found = {}
+
+  def trained(name):
+    if name not in found:
+      out = files / "trained" / name
+      found[name] = out, scripts.fork(*command(name, out))[1]
+    return found[name]
+
+  return trained
+
+
+@pytest.fixture
+def load(train, files, monkeypatch):
+  """A function from a kind to its trained model."""
+  monkeypatch.syspath_prepend(files)
+
+  def load(name, folder=None, **options):
+    if RUNS[name].kind not in registry.kinds():
+      registry.register("two_labels")
+    return bert.load(folder or train(name)[0], RUNS[name].kind, **options)
+
+  return load
+
+
+def results_of(folder):
+  """The metrics in a folder, by name."""
+  lines = (folder / "eval_results.txt").read_text().splitlines()
+  assert lines == sorted(lines)
+  return {name: float(v) for name, v in (line.split(" = ") for line in lines)}
+
+
+def contents(name, folder):
+  """What a training and its predictions leave, by the name of the file."""
+  names = (*WEIGHTS, *RUNS[name].predictions, "eval_results.txt")
+  return {name: (folder / name).read_bytes() for name in names}
+
+
+def refused(arguments):
+  """The last line of a command that must fail."""
+  _, log = scripts.fork(*arguments, status=2)
+  assert "Traceback" not in log
+  return log.splitlines()[-1]
+
+
+def test_every_kind_is_here(tmp_path):
+  script = tmp_path / "kinds.py"
+  script.write_text(
+    "import json; from bert.training import registry; "
+    "print(json.dumps(registry.kinds()))"
+  )
+  kinds, _ = scripts.fork(script)
+  assert set(json.loads(kinds)) < {run.kind for run in RUNS.values()}
+
+
+# The script.
+
+
+@every_kind
+def test_a_training_leaves_a_model_folder(train, files, name):
+  out, log = train(name)
+  assert re.search(r"loaded \d+ variables; \d initialized", log)
+  assert "Traceback" not in log
+  assert f"The trained model is in {out}" in log
+  results = results_of(out)
+  details = json.loads((out / "eval_results.json").read_text())["results"]
+  assert details == pytest.approx(results, rel=1e-6)
+  assert results["global_step"] > 1
+  assert not [path for path in os.listdir(out) if "partial" in path]
+  record = json.loads((out / "flags.json").read_text())
+  assert {"tensorflow", "python"} < record["versions"].keys()
+  assert "train" in record["data"]
+  vocabulary = (files / "model" / "vocab.txt").read_bytes()
+  assert (out / "vocab.txt").read_bytes() == vocabulary
+  if name == "fill_mask":  # Which any pre-trained model is.
+    return
+  task = json.loads((out / "task.json").read_text())
+  assert task["task"] == RUNS[name].kind
+  page = (out / "report.html").read_text()
+  assert all(metric in page for metric in results)
+
+
+@every_kind
+def test_nothing_left_to_train_changes_nothing(train, command, tmp_path, name):
+  out = shutil.copytree(train(name)[0], tmp_path / "out")
+  _, log = scripts.fork(*command(name, out))
+  assert "Nothing left to train" in log
+  assert contents(name, out) == contents(name, train(name)[0])
+
+
+@every_kind
+def test_killed_and_started_again_ends_in_the_same_bytes(
+  train, command, tmp_path, name
+):
+  out = tmp_path / "out"
+  scripts.kill_when(out / "model.ckpt-2.index", *command(name, out))
+  _, log = scripts.fork(*command(name, out))
+  assert f"Continuing from {out}/model.ckpt-" in log
+  assert contents(name, out) == contents(name, train(name)[0])
+
+
+@every_kind
+def test_the_folder_alone_is_evaluated_again(train, command, tmp_path, name):
+  """With the vocabulary, the configuration and the settings in it."""
+  out = shutil.copytree(train(name)[0], tmp_path / "out")
+  before = (out / "eval_results.txt").read_bytes()
+  (out / "eval_results.txt").unlink()
+  parts = ("vocab_file", "bert_config_file", "init_checkpoint")
+  if name == "fill_mask":
+    parts = ("init_checkpoint",)
+  scripts.fork(*command(name, out, "--do_eval", **dict.fromkeys(parts)))
+  assert (out / "eval_results.txt").read_bytes() == before
+
+
+@every_kind
+def test_another_folder_uses_it_in_other_batches(
+  train, command, tmp_path, name
+):
+  folder, _ = train(name)
+  given = {"init_checkpoint": folder, "pad_to_max_length": True}
+  given |= RUNS[name].other_batches
+  actions = actions_of(name)[1:]
+  scripts.fork(*command(name, tmp_path / "out", *actions, **given))
+  wanted = results_of(folder)
+  assert results_of(tmp_path / "out") == pytest.approx(wanted, rel=1e-4)
+  if RUNS[name].answers:
+    path = RUNS[name].predictions[0]
+    found, wanted = (
+      RUNS[name].answers((where / path).read_text("utf-8"))
+      for where in (tmp_path / "out", folder)
+    )
+    assert same(found, wanted, 1e-4)
+
+
+@every_trained_kind
+def test_a_release_is_not_evaluated(command, tmp_path, name):
+  out = tmp_path / "out"
+  assert "trained" in refused(command(name, out, "--do_eval"))
+  assert not out.exists()
+
+
+@every_kind
+def test_a_missing_checkpoint_is_named(command, tmp_path, name):
+  out = tmp_path / "out"
+  wrong = tmp_path / "none.ckpt"
+  line = refused(command(name, out, init_checkpoint=wrong))
+  assert f"no checkpoint {wrong}" in line
+  assert not out.exists()
+
+
+@every_kind
+def test_another_training_in_the_folder_is_refused(train, command, name):
+  folder, _ = train(name)
+  before = scripts.tree(folder)
+  line = refused(command(name, folder, "--do_train", do_lower_case=False))
+  assert "--do_lower_case=False: the training in" in line
+  assert scripts.tree(folder) == before
+
+
+@every_kind
+def test_numbers_that_are_not_finite_are_refused(
+  train, command, load, files, tmp_path, name
+):
+  """By an evaluation as by `bert.load`."""
+  model = shutil.copytree(train(name)[0], tmp_path / "model")
+  for path in model.glob("*.ckpt*"):
+    path.unlink()
+  weights = checkpoints.Checkpoint(str(train(name)[0] / "bert_model.ckpt"))
+  values = {variable: weights[variable] for variable in weights.shapes}
+  # Finite, but their products are not.
+  values["bert/embeddings/LayerNorm/gamma"][:] = 3e38
+  checkpoints.write_checkpoint(str(model / "bert_model.ckpt"), values)
+  out = tmp_path / "out"
+  line = refused(command(name, out, "--do_eval", init_checkpoint=model))
+  assert "infinite or not a number" in line
+  with pytest.raises(UserError, match="infinite or not a number"):
+    load(name, model)(RUNS[name].questions(files)[0])
+
+
+# The trained model.
+
+
+@every_kind
+def test_one_input_has_one_answer_and_a_list_has_a_list(load, files, name):
+  model = load(name)
+  questions = RUNS[name].questions(files)[:3]
+  answers = model(questions)
+  for question, answer in zip(questions, answers, strict=True):
+    assert same(model(question), answer, 1e-5)
+  assert model([]) == []
+  assert model.task.inputs[0].name in repr(model)
+  small = load(name, batch_size=2)
+  assert same(small(questions[::-1]), answers[::-1], 1e-5)
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_the_script_predicted_what_python_answers(train, load, files, name):
+  run, (out, _) = RUNS[name], train(name)
+  wanted = run.answers((out / run.predictions[0]).read_text("utf-8"))
+  answers = load(name)(run.questions(files))
+  assert len(answers) > 1
+  found = list(map(run.of_model, answers))
+  assert same(found, wanted[: len(found)], 1e-5)
+
+
+@every_kind
+def test_the_server_gives_the_answers(load, files, name):
+  model, question = load(name), RUNS[name].questions(files)[0]
+  wanted = rest.to_json(model(question))
+  assert same(served.ask(model, question), wanted, 2e-6)
+
+
+@every_kind
+def test_another_runtime_gives_the_answers(train, load, files, tmp_path, name):
+  folder = shutil.copytree(train(name)[0], tmp_path / "model")
+  questions = RUNS[name].questions(files)[:2]
+  other = load(name, folder, runtime="onnxruntime")
+  assert same(other(questions), load(name)(questions), 1e-4)
+
+
+@pytest.mark.parametrize("make", [formats.saved_model, formats.onnx])
+@pytest.mark.parametrize("name", [n for n in RUNS if n != "fill_mask"])
+def test_exported_models_give_the_numbers(load, files, tmp_path, name, make):
+  model = load(name)
+  run = make(model, str(tmp_path))
+  formats.check_numbers(model, RUNS[name].questions(files)[:2], run)
+
+
+@every_kind
+def test_answers_after_a_conversion_and_back(
+  train, load, files, tmp_path, name
+):
+  ours, theirs, back = train(name)[0], tmp_path / "theirs", tmp_path / "back"
+  questions = RUNS[name].questions(files)[:3]
+  wanted = load(name)(questions)
+  huggingface.to_huggingface(str(ours), str(theirs))
+  huggingface.to_tensorflow(str(theirs), str(back))
+  for folder in (theirs, back):
+    np.testing.assert_equal(load(name, folder)(questions), wanted)
+  for path in WEIGHTS:
+    assert (back / path).read_bytes() == (ours / path).read_bytes()
