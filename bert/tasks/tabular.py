@@ -15,6 +15,7 @@ from absl import logging
 
 from bert.errors import UserError, listing, plural, shortened
 from bert.data.tables import read_table
+from bert.tasks import seen_rows
 from bert.tasks.examples import DataProcessor, InputExample
 from bert.tasks.labels import (
   LABEL_SEPARATOR,
@@ -104,7 +105,10 @@ class TableProcessor(DataProcessor):
     return [] if self.dev_file else self._split[1]
 
   def log_data(self) -> None:
-    """Warns if the rows for evaluation may have been trained on before."""
+    """Warns of rows that a training should have, or should not evaluate on."""
+    if self.seen and self.train_file and self.labels is None:
+      rows, trained_on = self._read("train"), self.seen.trained_on
+      seen_rows.log_missing(self._path("train"), rows, trained_on)
     if self.seen is None and self.train_file and not self.dev_file:
       logging.warning(
         "%s: the model may have been trained on some of the rows that it is "
