@@ -74,13 +74,21 @@ class Verdict:
 
 
 def judge(sample: Sample, seed: int = 0) -> Verdict:
-  """The metric and its range: a bootstrap of the rows (Efron 1979)."""
+  """The metric and its range: a bootstrap of the rows (Efron 1979).
+
+  Draws of rows that are all correct, or all wrong, are all alike. An accuracy
+  then has the range of Clopper & Pearson (1934).
+  """
+  value = sample.score(np.arange(sample.count))
   draw = np.random.default_rng(seed)
   scores = [
     sample.score(draw.integers(sample.count, size=sample.count))
     for _ in range(_DRAWS)
   ]
   low, high = np.percentile(scores, _RANGE)
-  return Verdict(
-    sample, sample.score(np.arange(sample.count)), float(low), float(high)
-  )
+  if low == high and sample.metric == "accuracy":
+    from scipy import stats  # Here, because it takes a second to load.
+
+    right = round(value * sample.count)
+    low, high = stats.binomtest(right, sample.count).proportion_ci()
+  return Verdict(sample, value, float(low), float(high))

@@ -32,6 +32,18 @@ def test_the_range_of_a_share_is_that_of_its_standard_error():
   assert judged.advice == []
 
 
+@pytest.mark.parametrize(("count", "is_wide"), [(10, True), (400, False)])
+def test_rows_that_are_all_alike_have_an_exact_range(count, is_wide):
+  judged = verdict.judge(shares([1] * count))
+  # So low a share would give only right rows in 2.5 % of cases.
+  assert judged.low == pytest.approx(0.025 ** (1 / count))
+  assert judged.high == 1
+  assert any("range is wide" in line for line in judged.advice) == is_wide
+  wrong = verdict.judge(shares([0] * count))
+  assert wrong.low == 0
+  assert wrong.high == pytest.approx(1 - judged.low)
+
+
 def test_few_rows_that_are_as_good_as_the_baseline():
   judged = verdict.judge(
     shares([1] * 7 + [0] * 3, baseline=("always 'a'", 0.7), advice=("Sleep.",))
