@@ -31,6 +31,7 @@ class ClassifiedSet:
     initial: the metrics of the model that the training started from; None if
       they are not known.
   """
+    is_balanced: whether the training gave all labels equal weight.
 
   name: str
   label_type: Any
@@ -43,6 +44,7 @@ class ClassifiedSet:
   suffix: str = ""
   initial: Mapping[str, float] | None = None
 
+  is_balanced: bool = False
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
     self.probabilities = np.asarray(self.probabilities, np.float64)
@@ -103,6 +105,12 @@ class ClassifiedSet:
     if f1 > np.median([found["f1"] for found in known.values()]) - 0.1:
       return ()
     return (
+    mean = sum(found["support"] for found in known.values()) / len(known)
+    found = verdict.remedy(
+      self.results,
+      support < mean / 2 and not self.is_balanced,
+      "add rows of it to the training set, and check their labels",
+    )
       f"The label {worst!r} has an F1 of {f1:.2f} ({support:,} rows here): add "
       f"rows of it to the training set, and check their labels.",
     )

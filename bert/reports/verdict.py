@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,9 @@ _RANGE = (2.5, 97.5)  # Percentiles of a range of 95 %.
 
 # A range that is wider says little.
 _WIDE = 0.1
+
+# A training of fewer steps may have been too short.
+_FEW_STEPS = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +74,23 @@ class Verdict:
         f"{self.sample.unit}s."
       )
     return [*found, *self.sample.advice]
+
+
+def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
+  """What may help a label with a low F1: first what costs nothing.
+
+  Args:
+    results: metrics, among them `global_step` if it is known.
+    is_rare: whether the label is rare, and is not weighted yet.
+    last: what costs work.
+  """
+  cheap = []
+  if 0 < results.get("global_step", 0) < _FEW_STEPS:
+    cheap.append("train for more epochs")
+  if is_rare:
+    cheap.append("pass --class_weights=balanced")
+  first = " and ".join(cheap)
+  return f"{first}; if that does not help, {last}" if cheap else last
 
 
 def judge(sample: Sample, seed: int = 0) -> Verdict:
