@@ -49,7 +49,7 @@ class TableProcessor(DataProcessor):
       labels of the test file are not read.
     text_a_column, text_b_column, label_column, id_column: names or indices.
       Without `id_column`, ids are row numbers, counted from 0. Only the test
-      file needs to have this column.
+      file needs to have this column, and that only with `needs_ids`.
     header: whether TSV and CSV files have a header.
     delimiter: what separates their columns; see `read_table`.
     kind: a key of `labels.KINDS`.
@@ -71,6 +71,7 @@ class TableProcessor(DataProcessor):
   text_b_column: str | int | None = None
   label_column: str | int = "label"
   id_column: str | int | None = None
+  needs_ids: bool = True
   header: bool = True
   delimiter: str | None = None
   kind: str = Classification.kind
@@ -198,7 +199,8 @@ class TableProcessor(DataProcessor):
       name = getattr(self, flag)
       if name is None or (field == "label" and not with_labels):
         continue
-      if field == "guid" and with_labels and table.find_column(name) is None:
+      is_needed = field != "guid" or (self.needs_ids and not with_labels)
+      if not is_needed and table.find_column(name) is None:
         continue  # Only predictions need ids.
       index = table.column_index(name, flag)
       columns.append((field, f"--{flag}={name}", index))
