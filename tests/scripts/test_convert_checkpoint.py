@@ -153,7 +153,7 @@ BAD = {
   ],
   "convert_checkpoint.py --to=tensorflow --model_dir=FILES/theirs "
   "--output_dir=FILES/ours": [
-    "--output_dir=FILES/ours is not an empty folder; delete what is there"
+    "error: FILES/ours is not an empty folder; pass the path of a new one"
   ],
   f"{EXTRACT} --init_checkpoint=FILES/ours/bert_model.ckpt": ["--vocab_file"],
   f"{EXTRACT} --init_checkpoint=FILES/theirs --do_lower_case=false": [

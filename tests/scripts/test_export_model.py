@@ -18,7 +18,7 @@ BAD = {
   ),
   "an output that is there": (
     {"output_dir": "FILES/model"},
-    ["--output_dir=FILES/model is not an empty folder", "delete"],
+    ["error: FILES/model is not an empty folder; pass the path of a new one"],
   ),
   "an output below a file": (
     {"output_dir": "FILES/model/vocab.txt/out"},
