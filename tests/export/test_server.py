@@ -256,7 +256,12 @@ BAD = {
   ),
   "too many bytes": ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
   "both": (":predict", {"instances": [], "inputs": []}, 400, "'instances'"),
-  "bad base64": (":predict", {"instances": [{"b64": "a"}]}, 400, "has 'b64'"),
+  "bad base64": (
+    ":predict",
+    {"instances": [{"b64": "a"}]},
+    400,
+    "instances[0] is not an object with",
+  ),
   "other bytes": (
     ":predict",
     {"instances": [{"text": {"b64": "/w=="}}]},

@@ -334,7 +334,7 @@ class TestModel:
     path = tmp_path / "vocab.txt"
     path.write_text("[UNK]\n[CLS]\n")
     other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
-    with pytest.raises(ValueError, match=r"has no \[SEP\]"):
+    with pytest.raises(ValueError, match=r"no piece \[SEP\]"):
       predictor.Predictor(other, ENCODE)
     small = modeling.BertConfig.from_dict(
       {**model.config.to_dict(), "vocab_size": 1000}
