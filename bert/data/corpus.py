@@ -183,12 +183,11 @@ def records_of_shard(
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
   )
+  read = instances.read_documents(shard_lines(shard), tokenizer.tokenize)
   # Pieces are represented by their encoded ids, which records are joined of.
   documents = [
     instances.Document(list(map(ids.__getitem__, pieces)), starts)
-    for pieces, starts in instances.read_documents(
-      shard_lines(shard), tokenizer.tokenize
-    )
+    for pieces, starts in read
   ]
   rng = random_stream(config.random_seed, shard.index)
   lengths = (config.max_seq_length, config.max_predictions_per_seq)

@@ -537,6 +537,10 @@ class Experiment:
     folder, task = self._settings.output_dir, self._task
     if not task.kind:
       return
+    if not self._settings.do_train:  # It may calibrate a trained model.
+      flags, given = self._record.content["flags"], self._settings.flags.given
+      given = {name: flags[name] for name in given}
+      record = {**record, "flags": {**record["flags"], **given}}
     verdicts = {}
     for evaluation in evaluations:
       sample = evaluation.sample and evaluation.sample()
