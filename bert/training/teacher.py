@@ -199,10 +199,12 @@ class Teacher:
   def _compute(self, rows):
     if self._predictor is None:
       logging.info("The teacher, %s, computes", self._model.checkpoint)
-      # Its answers are not wanted, but what they are made of.
-      self._head.output_axes = self._head.soft_targets
       self._predictor = Predictor(
-        self._model, self._head, _BATCH_SIZE, precision=self._precision
+        self._model,
+        self._head,
+        _BATCH_SIZE,
+        precision=self._precision,
+        outputs=self._head.soft_targets(),
       )
     spec, found = self.spec(), {}
     for name, values in self._predictor(rows).items():
