@@ -10,10 +10,9 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-import numpy as np
 
 from bert.errors import UserError, listing, plural, shortened
-from bert.data import downloads, files, records, sequences
+from bert.data import downloads, records, sequences
 from bert.tasks import precision_loss
 from bert.training import (
   checkpoints,
@@ -65,13 +64,15 @@ class LoadedModel:
     Args:
       inputs: a text; a tuple with a value for each of the task's inputs, of
         which those with a default may be omitted together; a dict by their
-        names; or a list of such inputs.
+        names; or a list of such inputs, an array, or a column of a data frame.
 
     Returns:
       A dict by the names in the task's `output_types`. Probabilities are
       floats, and a vector is a float32 array.
     """
-    if isinstance(inputs, (list, np.ndarray)):
+    if hasattr(inputs, "tolist"):
+      inputs = inputs.tolist()
+    if isinstance(inputs, list):
       return list(map(self.task.public, self.answers(inputs)))
     return self.answer([self.parse(inputs)])[0]
 
@@ -135,8 +136,9 @@ class LoadedModel:
       if len(found) == len(given):
         found = {f.name: text for f, text in zip(given, found, strict=True)}
     if not isinstance(found, dict) or not found.keys() <= set(names):
+      form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
       raise UserError(
-        f"{where} is not an object with {listing(names)}, or their values"
+        f"{where} is not an object with {listing(names)}, or {form}"
       )
     return tuple(_read(field, found, where) for field in self.fields)
 
