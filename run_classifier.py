@@ -136,13 +136,14 @@ def check_flags(flags: Flags) -> None:
       f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
       f"task such as MRPC"
     )
-  is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
-  check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
+  tasks = runs.find_tasks(flags.task_name)
+  xnli = [task for task in tasks if task == "xnli"]
+  check_fine_tuning(flags, ["predict_file", "interactive"], *xnli)
   flags.check_exclusive("regression", "multilabel")
   if flags.num_seeds > 1:  # Each run reads them.
     for name in ("train_file", "dev_file", "test_file"):
       flags.refuse_pipes(name, filter(None, [flags[name]]))
-  if runs.CUSTOM not in map(str.lower, flags.task_name):
+  if runs.CUSTOM not in tasks:
     flags.require("data_dir")
     for name in flags.given_of({**_TABLE, **_KINDS}):
       raise UserError(

@@ -89,7 +89,7 @@ def make_runs(request: Request) -> list[Run]:
   With several seeds, results are in `seed-N/` below `output_dir`; with several
   tasks, in one subfolder per task.
   """
-  tasks = _find_tasks(request.task_name)
+  tasks = find_tasks(request.task_name)
   runs = []
   for seed in range(request.seed, request.seed + request.num_seeds):
     folder = request.output_dir
@@ -99,7 +99,7 @@ def make_runs(request: Request) -> list[Run]:
   return [run for run in runs if run.splits]
 
 
-def _find_tasks(names):
+def find_tasks(names: Sequence[str]) -> list[str]:
   """The keys of tasks by the names that a user gave; each key once."""
   names = [
     task

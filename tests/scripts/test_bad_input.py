@@ -90,6 +90,10 @@ FLAG_ROWS = {
     {"task_name": "MRPCC"},
     ["--task_name=MRPCC", "cola", "custom", "xnli", "did you mean mrpc?"],
   ),
+  "unknown task with a table": (
+    {"task_name": "reviews", "train_file": "rows.tsv"},
+    ["--task_name=reviews is not one of"],
+  ),
   "unknown task among others": (
     {"task_name": "MRPC,RTEE"},
     ["--task_name=RTEE", "did you mean rte?"],
