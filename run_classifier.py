@@ -210,6 +210,8 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     for run in first_seed:
       if "train" in run.splits:
         make_experiment(flags, request, run).run()
+    if flags.num_seeds > 1:
+      print(f"Each of the {flags.num_seeds} seeds takes that time.")
     return []
   files.makedirs(flags.output_dir)
   with folder_lock.lock_folder(flags.output_dir):
