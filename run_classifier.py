@@ -12,7 +12,11 @@ import dataclasses
 from bert.errors import UserError
 from bert.data import files
 from bert.tasks import prediction_files, runs, script
-from bert.tasks.classification import create_model, model_fn_builder
+from bert.tasks.classification import (
+  ClassificationTask,
+  create_model,
+  model_fn_builder,
+)
 from bert.tasks.examples import (
   LONG_TEXT,
   DataProcessor,
@@ -195,6 +199,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     known = runs.recall_flags(folder, weights)
     flags = flags.changed(**known | flags.given_of(known))
   check_flags(flags)
+  flags = script.with_initial_length(flags, ClassificationTask)
   request = make_request(flags)
   planned = runs.make_runs(request)
   if [run.output_dir for run in planned] == [flags.output_dir]:

@@ -198,6 +198,9 @@ def main(flags: Flags) -> dict[str, float]:
     terminal.converse_on_files(load_reader(flags))
     return {}
   check_flags(flags)
+  flags = script.with_initial_length(
+    flags, SquadTask, "doc_stride", "max_query_length"
+  )
   return make_experiment(flags).run()
 
 
