@@ -273,6 +273,7 @@ def test_the_best_is_evaluated_and_predicted_later(kept, files, tmp_path):
     )
     used = f"Using the weights of {folder}/bert_model.ckpt"
     assert (used in log) == (out == folder)
+    assert "Continuing" not in log
   results = _eval_results(folder)
   assert results["global_step"] == history["best_step"]
   assert results["eval_loss"] == pytest.approx(history["best_value"], rel=1e-6)
