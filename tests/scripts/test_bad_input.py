@@ -79,7 +79,10 @@ FLAG_ROWS = {
   ),
   "a checkpoint that is misspelled": (
     {"init_checkpoint": "FILES/modle", "vocab_file": None},
-    ["no checkpoint FILES/modle: there is no file FILES/modle.index"],
+    [
+      "no checkpoint FILES/modle: there is no file FILES/modle.index, and no "
+      "folder FILES/modle; pass"
+    ],
   ),
   "too long": (
     {"max_seq_length": 129},
