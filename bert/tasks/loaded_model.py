@@ -218,18 +218,10 @@ def find_task(
 def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
   """Like `load`, for a folder that must hold a finished training of a kind."""
   trained, _ = task_file.read(model_dir)
-  if trained != kind or not model_folder.is_finished(model_dir):
-    if trained == kind:
-      checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
-    task_file.check_is_complete(model_dir)
-    inside = sorted(files.listdir(model_dir)) if files.isdir(model_dir) else []
-    paths = (os.path.join(model_dir, name) for name in inside)
-    found = next((p for p in paths if task_file.read(p)[0] == kind), None)
-    raise UserError(
-      f"{model_dir} does not hold a trained model ({kind}); pass the "
-      f"--output_dir of a finished training"
-      f"{f', such as {found}' if found else ''}"
-    )
+  if trained == kind and not model_folder.is_finished(model_dir):
+    checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
+    trained = None
+  task_file.check_kind(model_dir, trained, kind)
   return load(model_dir, **options)
 
 

@@ -340,7 +340,7 @@ OUTPUT_ROWS = {
   ),
   "answering untrained": (
     {"predict_file": f"{TABLES}/good.tsv", "do_train": None},
-    ["OUT does not hold a trained model", "pass the --output_dir"],
+    ["OUT does not exist", "pass the --output_dir"],
   ),
   "talking untrained": (
     {"interactive": True, "output_dir": "FILES/empty", "do_train": None},

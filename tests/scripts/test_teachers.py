@@ -185,7 +185,7 @@ def test_wrong_flags_are_one_line(files, golden, goldens, tmp_path):
   task_folders.write(teacher, "tagging", golden, goldens)
   out = tmp_path / "out"
   for changes, message in (
-    ({"teacher": teacher}, "does not hold a trained model (classification)"),
+    ({"teacher": teacher}, "another kind (tagging, not classification)"),
     ({"teacher": teacher, "distill_weight": 2}, "--distill_weight=2.0 must be"),
     ({"teacher": tmp_path / "none"}, f"{tmp_path}/none"),
     (
