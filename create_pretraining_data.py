@@ -11,6 +11,7 @@ a large input into shards with --shard_mb. All cores work on them, or many
 machines with --runner.
 """
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -113,23 +114,13 @@ FLAGS = table(
 def make_config(flags: Flags) -> corpus.CorpusConfig:
   """The CorpusConfig that the flags describe."""
   flags.require("input_file", "output_file")
+  names = [field.name for field in dataclasses.fields(corpus.CorpusConfig)]
+  config = corpus.CorpusConfig(**{name: flags[name] for name in names})
   if flags.no_masking:
     flags.warn_if_given("omit it or --no_masking", *_MASKING_FLAGS)
-  config = corpus.CorpusConfig(
-    vocab_file=flags.vocab_file,
-    spm_model_file=flags.spm_model_file,
-    do_lower_case=flags.do_lower_case,
-    max_seq_length=flags.max_seq_length,
-    dupe_factor=1 if flags.no_masking else flags.dupe_factor,
-    short_seq_prob=flags.short_seq_prob,
-    masked_lm_prob=flags.masked_lm_prob,
-    max_predictions_per_seq=(
-      0 if flags.no_masking else flags.max_predictions_per_seq
-    ),
-    random_seed=flags.random_seed,
-    do_whole_word_mask=flags.do_whole_word_mask,
-    next_sentence_prediction=flags.next_sentence_prediction,
-  )
+    config = dataclasses.replace(
+      config, dupe_factor=1, max_predictions_per_seq=0
+    )
   tokenizer = model_flags.load_tokenizer(flags)
   instances.check_length(
     flags.max_seq_length, flags.next_sentence_prediction, tokenizer.special

@@ -106,7 +106,7 @@ class BertModel:
         input_ids, token_type_ids, use_one_hot_embeddings
       )
       with variables.variable_scope("encoder"):
-        self._blocks = stack_weights(config, precision)
+        self.blocks = stack_weights(config, precision)
       shape = [config.hidden_size] * 2
       initializer = create_initializer(config.initializer_range)
       self._pooler = dense_weights("pooler/dense", shape, initializer)
@@ -119,10 +119,10 @@ class BertModel:
     self._wrap = recomputed if recomputes else traced_once
     block = self._block()
     x = tf.cast(self._embeddings, precision)
-    self._inputs, self._probs = [x], []  # Of each block, float [B, S, H].
-    for weights, seed in self._blocks[:-1]:
+    self.inputs, self._probs = [x], []  # Of each block, float [B, S, H].
+    for weights, seed in self.blocks[:-1]:
       x, probs = block(x, self._mask, weights, seed)
-      self._inputs.append(x)
+      self.inputs.append(x)
       # Kept eagerly, probabilities take more memory than everything else.
       self._probs.append(None if is_eager else probs)
 
@@ -169,9 +169,9 @@ class BertModel:
     See `transformer_block` for `select`. `draw` tells the dropout masks of
     several calls apart.
     """
-    weights, seed = self._blocks[-1]
+    weights, seed = self.blocks[-1]
     seed = _seed_at(seed, draw * len(_Dropout))
-    x, probs = self._block(select)(self._inputs[-1], self._mask, weights, seed)
+    x, probs = self._block(select)(self.inputs[-1], self._mask, weights, seed)
     return tf.cast(x, tf.float32), probs
 
   @_kept
@@ -206,7 +206,7 @@ class BertModel:
   @_kept
   def all_encoder_layers(self) -> list[tf.Tensor]:
     """The outputs of all layers, L times float [B, S, H], lowest first."""
-    lower = [tf.cast(x, tf.float32) for x in self._inputs[1:]]
+    lower = [tf.cast(x, tf.float32) for x in self.inputs[1:]]
     return [*lower, self.sequence_output]
 
   @property
@@ -221,7 +221,7 @@ class BertModel:
     heads = self._config.num_attention_heads
     return [
       attention(x, x, self._mask, block.attention, heads)[1]
-      for x, (block, _) in zip(self._inputs, self._blocks, strict=True)
+      for x, (block, _) in zip(self.inputs, self.blocks, strict=True)
     ]
 
   def get_pooled_output(self) -> tf.Tensor:

@@ -163,6 +163,7 @@ def make_request(flags: Flags) -> runs.Request:
     fixed = ("max_seq_length", "long_text")
     values |= dict.fromkeys(fixed) | flags.given_of(fixed)
   columns = {name: flags[name] for name in _TABLE}
+  columns["needs_ids"] = bool(flags.given_of(["id_column"]))
   splits = tuple(wanted_splits(flags))
   return runs.Request(splits=splits, table=columns, **values)
 

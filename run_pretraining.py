@@ -65,14 +65,7 @@ FLAGS = table(
          "peak.", check=at_least(0), used="train"),
     Flag("max_eval_steps", 100, "Maximum number of batches to evaluate.",
          check=COUNT, used="dev", affects_weights=False),
-    *flag_table.SOFT_TARGETS,
-    flag_table.TEACHER.but(
-      help="A pre-trained model with the same vocabulary. The student learns "
-      "from its probabilities of masked words, too."),
-    Flag("distill_layers", [],
-         "Pairs of a layer of the student and one of the teacher, such as "
-         "0:1,1:3,2:5, whose hidden states become alike (cosine).",
-         used="teacher"),
+    *flag_table.PRETRAINING_TEACHER,
     Flag("dynamic_masking", False,
          "Mask rows as they are read, differently in each epoch. For records "
          "made with --no_masking. Needs their vocabulary."),
@@ -172,6 +165,7 @@ def load_teacher(
     parse_layers(flags.distill_layers),
     Distillation(flags.distill_weight, flags.distill_temperature),
     flags.precision,
+    flags.distill_targets,
   )
 
 

@@ -27,6 +27,9 @@ MAX_WORD_LENGTH = 200
 # SentencePiece's mark of the first piece of a word.
 WORD_START = "\u2581"
 
+# The first pieces of ALBERT's SentencePiece models.
+_ALBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+
 # CJK ideographs. Hangul and kana are treated like alphabets.
 _CJK = re.compile(
   "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
@@ -41,23 +44,14 @@ _MAX_CACHED_LENGTH = 64
 
 
 class Release(NamedTuple):
-  """A released model.
+  """A released model."""
 
-  Attributes:
-    name: name of its folder or checkpoint.
-    lower_cases: whether it reads lower-cased text.
-  """
-
-  name: str
-  lower_cases: bool
+  name: str  # Of its folder or checkpoint.
+  lower_cases: bool  # Whether it reads lower-cased text.
 
 
 def find_release(path: str | None) -> Release | None:
-  """The Release that a path names, or None.
-
-  Args:
-    path: a folder or a file in it; only these two names are searched.
-  """
+  """The Release that the path of a folder, or of a file in it, names."""
   # Hugging Face's cache has models--ORGANIZATION--NAME/snapshots/REVISION.
   cached = "models--(?:[^/]*--)?([^/]*)/snapshots/[^/]+"
   path = re.sub(cached, r"\1", path or "")
@@ -68,23 +62,14 @@ def find_release(path: str | None) -> Release | None:
 
 
 class SpecialPieces(NamedTuple):
-  """The pieces around texts, by their role.
+  """The pieces around texts, by their role."""
 
-  Attributes:
-    cls: before the first text.
-    sep: after each text.
-    mask: in place of a masked piece.
-    pad: padding.
-    between: number of `sep` between two texts.
-    has_segments: whether the second text is another segment than the first.
-  """
-
-  cls: str = "[CLS]"
-  sep: str = "[SEP]"
+  cls: str = "[CLS]"  # Before the first text.
+  sep: str = "[SEP]"  # After each text.
   mask: str = "[MASK]"
   pad: str = "[PAD]"
-  between: int = 1
-  has_segments: bool = True
+  between: int = 1  # Number of `sep` between two texts.
+  has_segments: bool = True  # Whether the second text is another segment.
 
   def count(self, num_texts: int) -> int:
     """Number of special pieces around one or two texts."""
@@ -178,13 +163,10 @@ def has_word_pieces(path: str) -> bool:
   if not path.endswith(".json"):
     return not path.endswith(".model")
   try:
-    # Older files do not name the type.
-    return strict_json.loads(read_file(path))["model"].get("type") in (
-      None,
-      "WordPiece",
-    )
+    kind = strict_json.loads(read_file(path))["model"].get("type")
   except (ValueError, KeyError, TypeError, AttributeError):
     return True  # `load_vocab` says what is wrong.
+  return kind in (None, "WordPiece")  # Older files do not name it.
 
 
 def _load_json_vocab(path):
@@ -287,15 +269,12 @@ class FullTokenizer:
       and len(piece) <= _MAX_CACHED_LENGTH
     }
     self._piece_objects = {}
-    # These are public. A change of one makes the words that are cached wrong.
-    parts: tuple[Any, ...] = (
-      self.basic_tokenizer,
-      self.wordpiece_tokenizer,
-      self.vocab,
-    )
     self._caches_words = self.splits_words
-    for part in parts if self._caches_words else ():
-      part.cache = self._pieces_of_word
+    if self._caches_words:
+      # These are public. A change of one makes the cached words wrong.
+      self.basic_tokenizer.cache = self._pieces_of_word
+      self.wordpiece_tokenizer.cache = self._pieces_of_word
+      cast(_Vocabulary, self.vocab).cache = self._pieces_of_word
 
   def __setattr__(self, name, value):
     super().__setattr__(name, value)
@@ -358,9 +337,9 @@ class FullTokenizer:
     if not self.splits_words:
       return self.wordpiece_tokenizer.offsets(text)
     return [
-      (start + offset, end + offset)
-      for offset, word in _words_of(text)
-      for start, end in self._offsets_in_word(word)
+      (start + match.start(), end + match.start())
+      for match in re.finditer("[^ \n\t]+", text)  # As `tokenize` splits it.
+      for start, end in self._offsets_in_word(match[0])
     ]
 
   def _offsets_in_word(self, word):
@@ -418,12 +397,6 @@ class FullTokenizer:
   def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
     """The word pieces of ids."""
     return convert_by_vocab(self.inv_vocab, ids)
-
-
-def _words_of(text):
-  """Yields the words between blanks, as `tokenize` splits them, with offset."""
-  for match in re.finditer("[^ \n\t]+", text):
-    yield match.start(), match[0]
 
 
 def _sources(text, do_lower_case):
@@ -535,6 +508,9 @@ class WordpieceTokenizer(_Configurable):
 class SentencePieceTokenizer:
   """Splits text by a SentencePiece model (Kudo & Richardson 2018).
 
+  A model of ALBERT reads text as ALBERT does: compatibility characters such as
+  ligatures are decomposed, and a comma behind a digit is a piece of its own.
+
   Args:
     model_file: a model with the pieces [CLS], [SEP] and [MASK].
     do_lower_case: lower-case and strip accents first.
@@ -561,14 +537,36 @@ class SentencePieceTokenizer:
         f"--control_symbols=[CLS],[SEP],[MASK]"
       ) from error
     self.unk_token = self._model.id_to_piece(self._model.unk_id())
+    self._is_albert = list(self.vocab)[: len(_ALBERT)] == _ALBERT
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The pieces of `text`."""
-    text = convert_to_unicode(text)
-    if self.do_lower_case:
-      text = lower_case(text)
     # Encoding to ids first maps unknown text to `unk_token`.
-    return [self._model.id_to_piece(i) for i in self._model.encode(text)]
+    ids = self._model.encode(self._normalized(convert_to_unicode(text)))
+    pieces = list(map(self._model.id_to_piece, ids))
+    if not self._is_albert:
+      return pieces
+    parts = itertools.chain.from_iterable(map(self._parts, pieces))
+    return [part if part in self.vocab else self.unk_token for part in parts]
+
+  def _normalized(self, text):
+    """The text as the model reads it."""
+    if not self._is_albert:
+      return lower_case(text) if self.do_lower_case else text
+    decomposed = unicodedata.normalize("NFKD", text)
+    text = "".join(c for c in decomposed if not unicodedata.combining(c))
+    return text.lower() if self.do_lower_case else text
+
+  def _parts(self, piece):
+    """The piece of ALBERT, of which a comma behind a digit is cut off."""
+    number = piece[:-1]
+    if not (self._is_albert and piece[-1] == "," and number[-1:].isdigit()):
+      return [piece]
+    text = number.removeprefix(WORD_START)
+    first, *others = self._model.encode(text, out_type=str)
+    if text == number:  # It does not begin a word.
+      first = first.removeprefix(WORD_START)
+    return [*filter(None, [first]), *others, ","]
 
   def continuations(self) -> frozenset[str]:
     """The pieces that continue a word."""
@@ -604,25 +602,30 @@ class SentencePieceTokenizer:
 
   def offsets(self, text: str) -> list[tuple[int, int]]:
     """Start and end in `text` of each piece; see `FullTokenizer.offsets`."""
-    sources, lowered = list(range(len(text))), text
-    if self.do_lower_case:
-      parts = list(map(lower_case, text))
-      sources = [i for i, part in enumerate(parts) for _ in part]
-      lowered = "".join(parts)
+    normalized = list(map(self._normalized, text))
+    sources = [i for i, part in enumerate(normalized) for _ in part]
+    found = self._model.encode("".join(normalized), return_type="proto").pieces
     spans = []
     begin = 0
-    for piece in self._model.encode(lowered, return_type="proto").pieces:
-      shown = piece.surface.lstrip()  # A blank before a word is in its piece.
-      end = begin + len(piece.surface)
+    for surface in itertools.chain.from_iterable(map(self._surfaces, found)):
+      shown = surface.lstrip()  # A blank before a word is in its piece.
+      end = begin + len(surface)
       start = end - len(shown)
       span = sources[start:end] or [sources[min(start, len(sources) - 1)]] * 2
       spans.append((span[0], _end(text, span[-1]) if shown else span[0]))
       begin = end
     return spans
 
+  def _surfaces(self, piece):
+    """The text of each part of a piece."""
+    found, rest = [], piece.surface
+    for part in reversed(self._parts(self._model.id_to_piece(piece.id))[1:]):
+      found.insert(0, rest[-len(part) :])
+      rest = rest[: -len(part)]
+    return [rest, *found]
+
 
 def _is_whitespace(char):
-  """Whether `char` separates words."""
   return char in " \t\n\r" or unicodedata.category(char) == "Zs"
 
 
@@ -640,11 +643,7 @@ def _is_punctuation(char):
 
 def stands_alone(text: str) -> bool:
   """Whether a text has only Chinese characters and punctuation, if any."""
-  return bool(text) and all(_is_cjk(c) or _is_punctuation(c) for c in text)
-
-
-def _is_cjk(char):
-  return _CJK.match(char) is not None
+  return bool(text) and all(_CJK.match(c) or _is_punctuation(c) for c in text)
 
 
 class _Replacements(dict):
@@ -665,17 +664,13 @@ def _clean(char):
     return " "
   if char in "\x00\ufffd" or _is_control(char):
     return ""
-  return f" {char} " if _is_cjk(char) else char
-
-
-def _strip_mark(char):
-  return "" if unicodedata.category(char) == "Mn" else char
-
-
-def _separate_punctuation(char):
-  return f" {char} " if _is_punctuation(char) else char
+  return f" {char} " if _CJK.match(char) else char
 
 
 _CLEANED = _Replacements(_clean)
-_UNACCENTED = _Replacements(_strip_mark)
-_SEPARATED = _Replacements(_separate_punctuation)
+_UNACCENTED = _Replacements(
+  lambda char: "" if unicodedata.category(char) == "Mn" else char
+)
+_SEPARATED = _Replacements(
+  lambda char: f" {char} " if _is_punctuation(char) else char
+)

@@ -83,9 +83,7 @@ class VariableStore:
   ) -> tf.Variable:
     """Returns the variable of that full name; creates it if necessary.
 
-    Args:
-      name, shape, dtype, trainable: properties of the variable.
-      initializer: callable (shape, dtype) -> tensor, or None for zeros.
+    The initializer is a callable (shape, dtype) -> tensor, or None for zeros.
 
     Raises:
       ValueError: the variable or its initial value has another shape.
@@ -263,13 +261,10 @@ def trainable_variables() -> list[tf.Variable]:
 
 
 def reads_of_other_variables() -> dict[str, tf.Tensor]:
-  """The variables that this trace reads and that no VariableStore has.
+  """The handles of variables of no VariableStore, by operations that read them.
 
   Variables that a called function reads are not found, nor are any in a v1
   graph, or under a strategy, where a variable has several handles.
-
-  Returns:
-    Dict from the name of the operation that reads a variable to its handle.
   """
   if in_v1_graph() or tf.executing_eagerly() or tf.distribute.has_strategy():
     return {}

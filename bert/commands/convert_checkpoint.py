@@ -9,6 +9,8 @@
 
 import tempfile
 
+from absl import logging
+
 from bert.export import huggingface, saved_model_weights, smaller_model
 from bert.export.new_folder import check_is_new
 from bert.data import downloads
@@ -42,19 +44,18 @@ def check_flags(flags: Flags) -> None:
   check_is_new(flags.output_dir)
 
 
-def convert(model_dir: str, output_dir: str, to: str) -> None:
-  """Writes the model in a folder in the format `to`."""
-  if saved_model_weights.is_saved_model(model_dir):
-    if to == "tensorflow":
-      saved_model_weights.write_release(model_dir, output_dir)
-      return
-    with tempfile.TemporaryDirectory() as folder:
-      saved_model_weights.write_release(model_dir, folder)
-      huggingface.to_huggingface(folder, output_dir)
-  elif to == "huggingface":
-    huggingface.to_huggingface(model_dir, output_dir)
-  else:
-    huggingface.to_tensorflow(model_dir, output_dir)
+def convert(model_dir: str, output_dir: str, to: str) -> str:
+  """Writes the model in a folder in the format `to`; returns what it wrote."""
+  is_saved_model = saved_model_weights.is_saved_model(model_dir)
+  if to == "tensorflow":
+    if is_saved_model:
+      return saved_model_weights.write_release(model_dir, output_dir)
+    return huggingface.to_tensorflow(model_dir, output_dir)
+  if not is_saved_model:
+    return huggingface.to_huggingface(model_dir, output_dir)
+  with tempfile.TemporaryDirectory() as folder:
+    saved_model_weights.write_release(model_dir, folder)
+    return huggingface.to_huggingface(folder, output_dir)
 
 
 def main(flags: Flags) -> dict[str, str]:
@@ -64,13 +65,14 @@ def main(flags: Flags) -> dict[str, str]:
     corpus = flags.find_files("keep_vocabulary")
   model_dir = downloads.local_path(flags.model_dir)
   if flags.keep_layers is None and corpus is None:
-    convert(model_dir, flags.output_dir, flags.to)
+    written = convert(model_dir, flags.output_dir, flags.to)
   else:
     with tempfile.TemporaryDirectory() as folder:
       whole, smaller = f"{folder}/whole", f"{folder}/smaller"
       convert(model_dir, whole, "tensorflow")
       smaller_model.write_smaller(whole, smaller, flags.keep_layers, corpus)
-      convert(smaller, flags.output_dir, flags.to)
+      written = convert(smaller, flags.output_dir, flags.to)
+  logging.info("Wrote %s: %s", flags.output_dir, written)
   return {"output_dir": flags.output_dir}
 
 

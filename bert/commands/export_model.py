@@ -21,6 +21,7 @@ from absl import logging
 from bert.errors import UserError, require_package
 from bert.export import huggingface, onnx_model
 from bert.export.new_folder import check_is_new, new_folder
+from bert.export.readme import readme
 from bert.data import downloads, files
 from bert.tasks.features import POOLINGS
 from bert.tasks import loaded_model
@@ -38,6 +39,12 @@ _QUANTIZATIONS = {
   "saved_model": ("none",),
   "onnx": ("none", "dynamic"),
   "tflite": ("none", "dynamic", "float16"),
+}
+
+_FORMATS = {
+  "saved_model": "a SavedModel",
+  "onnx": "an ONNX file",
+  "tflite": "a LiteRT file",
 }
 
 _PARTS = ("task", "encoder", "preprocess")
@@ -156,26 +163,6 @@ def copy_assets(model_dir: str, folder: str, task: Task) -> None:
     files.write_file(os.path.join(folder, task_file.NAME), content)
 
 
-def readme(name: str, task: Task) -> str:
-  """README.md beside the file of a model, for programs in other languages."""
-  special = task.tokenizer.special
-  outputs = ", ".join(f"`{output}`" for output in task.output_axes())
-  length = task.settings.max_seq_length
-  between = f" {special.sep}" * special.between
-  return f"""# A BERT model ({task.kind})
-
-1. Split each text by `tokenizer.json`, without special pieces. `task.json` has
-   the labels, in the order of the outputs, and the settings.
-2. Cut a row to {length} pieces, with special ones: remove the last pieces of
-   the longer text; of equally long ones, those of the second.
-3. `input_ids` is {special.cls} A {special.sep}, or {special.cls} A{between} B \
-{special.sep}; padding follows.
-   `input_mask` is 1 for pieces and 0 for padding. `segment_ids` is 1 for B and
-   its last {special.sep}, if the model has two segments, and else 0.
-4. `{name}` computes {outputs} of rows.
-"""
-
-
 def main(flags: Flags) -> dict[str, str]:
   check_flags(flags)
   model_dir = downloads.local_path(flags.model_dir)
@@ -199,9 +186,15 @@ def main(flags: Flags) -> dict[str, str]:
       task, _ = loaded_model.find_task(model_dir)
       copy_assets(model_dir, assets, task)
       if not is_graph:
-        name = "model.onnx" if flags.format == "onnx" else "model.tflite"
-        files.write_file(f"{folder}/README.md", readme(name, task))
-  logging.info("%s: %s, %s", flags.output_dir, flags.format, flags.part)
+        name = f"model.{flags.format}"
+        length = flags.max_seq_length if name == "model.tflite" else None
+        is_trained = bool(task_file.read(model_dir)[0])
+        content = readme(name, task, length, is_trained)
+        files.write_file(f"{folder}/README.md", content)
+  what = "the model" if flags.part == "task" else f"the part {flags.part}"
+  logging.info(
+    "Wrote %s as %s to %s", what, _FORMATS[flags.format], flags.output_dir
+  )
   return {"output_dir": flags.output_dir}
 
 

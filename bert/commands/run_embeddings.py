@@ -41,6 +41,9 @@ FLAGS = table(
     "mrr_at_10 or spearman", "mrr_at_10, or to spearman for pairs with scores"
   ),
   (
+    flag_table.TEACHER.but(
+      help="A trained model of vectors of any size. The student learns from "
+      "how similar its vectors of the texts of a batch are, too."),
     Flag("train_file", None, f"Pairs to train on: {_TABLE}", used="train",
          kind=PATH),
     Flag("dev_file", None, f"Pairs to evaluate on: {_TABLE}", used="dev",
@@ -187,6 +190,7 @@ def make_experiment(flags: Flags) -> Experiment:
 
 def main(flags: Flags) -> dict[str, float]:
   check_flags(flags)
+  flags = script.with_initial_length(flags, VectorTask)
   return make_experiment(flags).run()
 
 

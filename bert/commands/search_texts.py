@@ -45,10 +45,12 @@ FLAGS = table(
     Flag("delimiter", None,
          "Character that separates the columns of .tsv and .csv files. "
          "Default: as the first line shows."),
-    Flag("text_column", "text", "Column of the text in --input_file."),
+    Flag("text_column", None, "Column of the text in --input_file. Default: "
+         "as the index was made, or text."),
     Flag("id_column", None,
-         "Column of the id in --input_file. Default: id, if there is one; "
-         "else rows get a hash of their content."),
+         "Column of the id in --input_file. Default: as the index was made, or "
+         "id, if there is such a column; else rows get a hash of their "
+         "content."),
     Flag("query", None, "Text to search for."),
     Flag("query_file", None,
          "File with a query on each line; - is standard input.", kind=PATH),
@@ -107,18 +109,23 @@ def check_flags(flags: Flags) -> None:
 
 def write_index(flags: Flags) -> dict[str, int]:
   """Adds and removes rows; returns how many texts there are, and are new."""
+  header = vector_index.Header(flags.model_dir, "", 0)
+  if files.exists(f"{flags.index}/{vector_index.NAME}"):
+    header = vector_index.VectorIndex(flags.index).header
+  text_column = flags.text_column or header.text_column
   rows = []
   if flags.input_file:
     rows = text_index.read_rows(
-      flags.input_file, flags.text_column, flags.id_column, flags.delimiter
+      flags.input_file,
+      text_column,
+      flags.id_column,
+      flags.delimiter,
+      header.id_column,
     )
-  model_dir = flags.model_dir
-  if not model_dir:
-    if not files.exists(f"{flags.index}/{vector_index.NAME}"):
-      flags.require("model_dir")
-    model_dir = vector_index.VectorIndex(flags.index).header.model
+  if not header.model:
+    flags.require("model_dir")
   model = loaded_model.load(
-    model_dir,
+    flags.model_dir or header.model,
     batch_size=flags.batch_size,
     precision=flags.precision,
     runtime=flags.runtime,
@@ -126,7 +133,14 @@ def write_index(flags: Flags) -> dict[str, int]:
   start = time.monotonic()
   with progress.bar(total=len(rows), unit="text") as bar:
     encoded, total = text_index.change(
-      flags.index, model, rows, flags.remove_ids, flags.dtype, bar.update
+      flags.index,
+      model,
+      rows,
+      flags.remove_ids,
+      flags.dtype,
+      bar.update,
+      text_column=text_column,
+      id_column=flags.id_column or header.id_column,
     )
   logging.info(
     "%s has %s; %d were encoded in %.1f s",
@@ -157,7 +171,10 @@ def describe(flags: Flags, query: str, hits: list[Hit]) -> str:
   lines = [query] if flags.query_file else []
   for hit in hits:
     lines.append(f"{hit.score:7.4f}  {hit.row.text}")
-    lines += [f"{'':9}{name}: {v}" for name, v in hit.row.fields.items()]
+    fields = hit.row.fields
+    if text_index.has_own_id(hit.row):
+      fields = {"id": hit.row.id, **fields}
+    lines += [f"{'':9}{name}: {v}" for name, v in fields.items()]
   return "\n".join(lines)
 
 

@@ -26,15 +26,10 @@ from bert.data import files, instances, text_files
 
 
 class TextRange(NamedTuple):
-  """The bytes from `start` to `stop` of the text of an input file.
-
-  Attributes:
-    name: the input file.
-    path: a file with its uncompressed text.
-  """
+  """The bytes from `start` to `stop` of the text of an input file."""
 
   name: str
-  path: str
+  path: str  # A file with its uncompressed text.
   start: int
   stop: int
 
@@ -70,17 +65,6 @@ class CorpusConfig:
   random_seed: int
   do_whole_word_mask: bool = False
   next_sentence_prediction: bool = True
-
-  def of_instances(self) -> dict:
-    """Arguments of `instances.create_instances_from_document`."""
-    names = (
-      "max_seq_length",
-      "short_seq_prob",
-      "masked_lm_prob",
-      "max_predictions_per_seq",
-      "next_sentence_prediction",
-    )
-    return {name: getattr(self, name) for name in names}
 
 
 def scan(
@@ -134,9 +118,9 @@ def scan(
 
 
 def _sized_lines(paths, spool, texts):
-  """Yields the size in bytes and the text of each line.
+  """Yields sizes and texts of lines; appends each file's TextRange to `texts`.
 
-  Appends the TextRange of each file to `texts`, in bytes of the whole corpus.
+  The ranges are in bytes of the whole corpus.
   """
   size = 0
   for number, path in enumerate(paths):
@@ -199,20 +183,16 @@ def records_of_shard(
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
   )
+  read = instances.read_documents(shard_lines(shard), tokenizer.tokenize)
   # Pieces are represented by their encoded ids, which records are joined of.
   documents = [
     instances.Document(list(map(ids.__getitem__, pieces)), starts)
-    for pieces, starts in instances.read_documents(
-      shard_lines(shard), tokenizer.tokenize
-    )
+    for pieces, starts in read
   ]
   rng = random_stream(config.random_seed, shard.index)
   lengths = (config.max_seq_length, config.max_predictions_per_seq)
-  words = instances.vocabulary_settings(
-    tokenizer,
-    config.do_whole_word_mask,
-    config.max_predictions_per_seq,
-    ids.get,
+  of_vocabulary = instances.vocabulary_settings(
+    tokenizer, config.do_whole_word_mask, lengths[1], ids.get
   )
   records, tokens, cut_words = [], 0, 0
   for instance in instances.iterate_instances(
@@ -221,26 +201,30 @@ def records_of_shard(
     rng,
     document_done,
     _names(shard.ranges),
-    **config.of_instances(),
-    **words,
+    max_seq_length=config.max_seq_length,
+    short_seq_prob=config.short_seq_prob,
+    masked_lm_prob=config.masked_lm_prob,
+    max_predictions_per_seq=config.max_predictions_per_seq,
+    next_sentence_prediction=config.next_sentence_prediction,
+    **of_vocabulary,
   ):
     tokens += len(instance.tokens)
     cut_words += instance.has_cut_word
     # Records take a tenth of the memory of instances.
     records.append(instances.encode_instance(instance, *lengths))
   instances.shuffle(records, rng)
-  unknown = ids[tokenizer.unk_token]
+  pieces = collections.Counter(
+    itertools.chain.from_iterable(document.pieces for document in documents)
+  )
   counts = collections.Counter(
-    pieces=sum(len(pieces) for pieces, _ in documents),
-    unknown=sum(pieces.count(unknown) for pieces, _ in documents),
+    pieces=pieces.total(),
+    unknown=pieces[ids[tokenizer.unk_token]],
     instances=len(records),
     tokens=tokens,
     cut_words=cut_words,
   )
-  if continuations := words["continuations"]:
-    counts["continuations"] = sum(
-      sum(map(continuations.__contains__, pieces)) for pieces, _ in documents
-    )
+  if continuations := of_vocabulary["words"].continuations:
+    counts["continuations"] = sum(pieces[piece] for piece in continuations)
   return records, counts
 
 

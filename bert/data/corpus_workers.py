@@ -55,7 +55,6 @@ def write_records(
   """Writes the records of a corpus to TFRecord files; returns their counts.
 
   Args:
-    corpus, config: the text, and how it becomes records.
     paths: the files to write. The records of shard k go to the files in turn,
       beginning with the k-th.
     prefix: prefix of temporary files.
@@ -115,11 +114,9 @@ def _results(shards, config, num_outputs, prefix, num_workers):
     for shard, parts, task in submitted:
       yield shard, parts, task.result()
   except BaseException as error:
-    # Before the workers are terminated, which breaks the executor, too.
-    is_broken = _is_broken(error, [task for _, _, task in submitted])
     for worker in set(multiprocessing.active_children()) - others:
       worker.terminate()
-    if is_broken:
+    if isinstance(error, concurrent.futures.BrokenExecutor):
       raise OSError(
         "a worker process was killed, perhaps for lack of memory; lower "
         "--num_workers or --shard_mb"
@@ -129,17 +126,7 @@ def _results(shards, config, num_outputs, prefix, num_workers):
     executor.shutdown(cancel_futures=True)
 
 
-def _is_broken(error, tasks):
-  """Whether an error means that a worker process was killed."""
-  # A worker that is killed while another one starts closes the pipe that the
-  # new one gets. Then `submit` fails with an OSError of its own.
-  errors = [task.exception() for task in tasks if task.done()]
-  kind = concurrent.futures.BrokenExecutor
-  return any(isinstance(e, kind) for e in [error, *errors])
-
-
 def _write_parts(shard, config, parts):
-  """Writes the records of a shard to files of its own."""
   with contextlib.ExitStack() as stack:
     writers = [stack.enter_context(files.open_file(p, "wb")) for p in parts]
     return _write_shard(shard, config, writers)

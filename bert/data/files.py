@@ -46,10 +46,8 @@ _only_folder = None
 def write_only_in(folder: str | None) -> None:
   """Makes calls without effect that would change files outside of a folder.
 
-  Of the hosts that compute one training, only the first writes its files.
-
-  Args:
-    folder: a local folder; None ends the restriction.
+  Of the hosts that compute one training, only the first writes its files. None
+  ends the restriction.
   """
   global _only_folder
   _only_folder = folder and os.path.realpath(folder)
@@ -125,9 +123,9 @@ def check_is_folder(path: str, name: str) -> None:
 
 def size(path: str | os.PathLike) -> int:
   """The length of a file in bytes."""
-  return (
-    _remote().stat(path).length if is_remote(path) else os.stat(path).st_size
-  )
+  if is_remote(path):
+    return _remote().stat(path).length
+  return os.path.getsize(path)
 
 
 def is_pipe(path: str | os.PathLike) -> bool:
@@ -150,9 +148,8 @@ def is_partial(path: str | os.PathLike) -> bool:
 
 def find(pattern: str) -> list[str]:
   """The paths that match a pattern such as data/*.txt, sorted."""
-  if is_remote(pattern):
-    return sorted(_remote().glob(pattern))
-  return sorted(glob.glob(pattern))
+  found = _remote().glob if is_remote(pattern) else glob.glob
+  return sorted(found(pattern))
 
 
 def makedirs(path: str | os.PathLike) -> None:
@@ -216,12 +213,9 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 def read_json(
   path: str, kind: type, allows_nan: bool = False
 ) -> dict | list | None:
-  """The content of a JSON file, or None without a file.
+  """The content of a JSON file, dict or list by `kind`; None without a file.
 
-  Args:
-    path: the file.
-    kind: expected type, dict or list.
-    allows_nan: see `strict_json.loads`.
+  `allows_nan` is as for `strict_json.loads`.
   """
   if not exists(path):
     return None
@@ -237,14 +231,10 @@ def read_json(
 def check_settings(
   found: Mapping[str, object], known: Mapping[str, object]
 ) -> None:
-  """Checks the settings of a JSON file, which users may write by hand.
+  """Raises ValueError for settings that are unknown or of another type.
 
-  Args:
-    found: the settings.
-    known: every setting that there may be, with a value of its type.
-
-  Raises:
-    ValueError: a setting is unknown or of another type.
+  They are of a JSON file, which users may write by hand. `known` has a value of
+  its type for every setting that there may be.
   """
   for name, value in found.items():
     if name not in known:
@@ -298,10 +288,9 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
       yield os.path.join(folder, os.path.basename(path))
     return
-  is_local = not is_remote(path)
-  target = os.path.realpath(path) if is_local else path
+  target = _target(path)
   partial = target + PARTIAL
-  can_lock = is_local and fcntl
+  can_lock = fcntl and not is_remote(path)
   lock = locked(partial, path) if can_lock else contextlib.nullcontext()
   with lock, full_disk_named(path):
     try:
@@ -311,6 +300,11 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
       with contextlib.suppress(Exception):
         remove(partial)
       raise
+
+
+def _target(path):
+  """The path, or the file that it links to."""
+  return path if is_remote(path) else os.path.realpath(path)
 
 
 @contextlib.contextmanager
@@ -323,10 +317,8 @@ def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
   paths = list(map(os.fspath, paths))
   with contextlib.ExitStack() as stack:
     yield [stack.enter_context(atomic_write(path)) for path in paths]
-    for path in paths:
-      target = path if is_remote(path) else os.path.realpath(path)
-      if exists(target):
-        remove(target)
+    for target in filter(exists, map(_target, paths)):
+      remove(target)
 
 
 def write_files(contents: Mapping[str, str]) -> None:
@@ -351,11 +343,8 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
   """Creates a local file if needed, and locks it against other processes.
 
   The system drops the lock of a process that dies, however that happens.
-
-  Args:
-    partial: the file.
-    path: the name of what is written, for messages.
-    waits: wait for another process that has locked it.
+  Messages name what is written, `path`. `waits` waits for another process that
+  has locked the file.
   """
   for attempt in itertools.count():
     file = open_to_lock(partial, path)

@@ -10,7 +10,6 @@ code: equal text, settings and seed give the instances of the original.
 import bisect
 import contextlib
 import dataclasses
-import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,18 @@ from bert.errors import UserError, plural
 from bert.data import files, records, sequences, text_files
 
 SPECIAL = tokenization.SpecialPieces()
+
+
+class WholeWords(NamedTuple):
+  """How pieces form the words that are masked as a whole, if they are."""
+
+  continuations: frozenset = frozenset()  # Pieces that continue the last one,
+  lone: frozenset = frozenset()  # unless it is one of these.
+
+
+PIECES = WholeWords()  # Each piece is masked for itself.
+
+_ONE = records.encode_floats([1.0])
 
 # From a byte to whether its first bit is 0.
 _FIRST_BIT_IS_0 = bytes(byte < 128 for byte in range(256))
@@ -87,12 +98,12 @@ def read_documents(
 def _check_documents(count, next_sentence_prediction, source="the input"):
   needed = 2 if next_sentence_prediction else 1
   if count < needed:
-    remedy = (
-      "separate documents by empty lines, raise --shard_mb if it is set, or "
-      "pass --next_sentence_prediction=false"
-    )
-    if not next_sentence_prediction:
-      remedy = "pass other text, or raise --shard_mb if it is set"
+    remedy = "pass other text, or raise --shard_mb if it is set"
+    if next_sentence_prediction:
+      remedy = (
+        "separate documents by empty lines, raise --shard_mb if it is set, or "
+        "pass --next_sentence_prediction=false"
+      )
     raise UserError(
       f"{source} has {plural(count, 'document')} with text that the tokenizer "
       f"keeps, fewer than {needed}; {remedy}"
@@ -122,11 +133,7 @@ def vocabulary_settings(
 ) -> dict:
   """Arguments of `create_instances_from_document` for a vocabulary.
 
-  Args:
-    tokenizer: has the vocabulary.
-    do_whole_word_mask: mask either all pieces of a word or none.
-    max_predictions_per_seq: P; 0 needs no [MASK].
-    represent: gives the representation of pieces in documents and instances.
+  `represent` gives the representation of pieces in documents and instances.
   """
   special = tokenizer.special
   for piece in special[:3] if max_predictions_per_seq else special[:2]:
@@ -135,12 +142,11 @@ def vocabulary_settings(
         f"the vocabulary has no piece {piece}; add it, or pass the "
         f"vocabulary of a released model"
       )
-  words = whole_words(tokenizer) if do_whole_word_mask else WholeWords()
+  words = whole_words(tokenizer) if do_whole_word_mask else PIECES
   cls, sep, mask = map(represent, special[:3])
   return {
     "vocab_words": [represent(piece) for piece in tokenizer.vocab],
-    "continuations": frozenset(map(represent, words.continuations)),
-    "lone": frozenset(map(represent, words.lone)),
+    "words": WholeWords(*(frozenset(map(represent, p)) for p in words)),
     "special": special._replace(cls=cls, sep=sep, mask=mask),
   }
 
@@ -150,18 +156,6 @@ def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
   if tokenizer.splits_words:
     return frozenset(p for p in tokenizer.vocab if p.startswith("##"))
   return tokenizer.wordpiece_tokenizer.continuations()
-
-
-class WholeWords(NamedTuple):
-  """How pieces form words.
-
-  Attributes:
-    continuations: the pieces that continue a word.
-    lone: the pieces that no piece continues, be it a continuation.
-  """
-
-  continuations: frozenset[str] = frozenset()
-  lone: frozenset[str] = frozenset()
 
 
 def whole_words(tokenizer: tokenization.FullTokenizer) -> WholeWords:
@@ -197,9 +191,7 @@ def create_training_instances(
   Args:
     input_files: text files, or gzip files (.gz) of text. They are read as one
       text: the end of a file does not end a document.
-    tokenizer: splits lines into word pieces.
     dupe_factor: passes over the documents, each with different masks.
-    rng: the source of random numbers.
     do_whole_word_mask: mask either all pieces of a word or none.
     others: see `create_instances_from_document`.
   """
@@ -256,10 +248,9 @@ def create_instances_from_document(
   max_predictions_per_seq: int,
   vocab_words: Sequence,
   rng: random.Random,
-  continuations: frozenset = frozenset(),
   next_sentence_prediction: bool = True,
   special: tokenization.SpecialPieces = SPECIAL,
-  lone: frozenset = frozenset(),
+  words: WholeWords = PIECES,
 ) -> list[TrainingInstance]:
   """The instances of one pass over a document, in order.
 
@@ -272,11 +263,9 @@ def create_instances_from_document(
     masked_lm_prob: fraction of the pieces to predict.
     max_predictions_per_seq: P, maximum number of predictions; 0 masks nothing.
     vocab_words: the pieces that random replacements are drawn from.
-    rng: the source of random numbers.
-    continuations: the pieces that continue a word, to mask whole words.
     next_sentence_prediction: create pairs of texts instead of single texts.
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
-    lone: see `WholeWords`.
+    words: how pieces form words; by default, each piece is masked for itself.
   """
   _check_documents(len(all_documents), next_sentence_prediction)
   room = check_length(max_seq_length, next_sentence_prediction, special)
@@ -296,14 +285,14 @@ def create_instances_from_document(
       max_predictions_per_seq,
       vocab_words,
       rng,
-      continuations,
+      special,
+      words,
       candidates,
-      special.mask,
-      lone,
     )
-    words = continuations and _words(tokens, candidates, continuations, lone)
     made = masked, segment_ids, positions, labels, is_random_next
-    is_cut = bool(words) and _has_no_whole_word(words, positions)
+    is_cut = bool(words.continuations and positions) and not any(
+      map(set(positions).issuperset, _words(tokens, candidates, words))
+    )
     instances.append(TrainingInstance(*made, is_cut))
   return instances
 
@@ -316,11 +305,9 @@ def _positions_of_text(special, text_a, text_b=()):
 
 
 def _pairs(documents, index, room, target, rng):
-  """Yields text A, text B, and whether B is random.
-
-  Whole sentences that reach the target length are split between two of them
-  into A and B. If B is replaced by a random text, they are used next.
-  """
+  """Yields text A, text B, and whether B is random."""
+  # Whole sentences that reach the target length are split between two of them
+  # into A and B. If B is replaced by a random text, they are used next.
   pieces, starts = Document.of(documents[index])
   size = len(starts) - 1
   first = 0
@@ -329,7 +316,7 @@ def _pairs(documents, index, room, target, rng):
     end = bisect.bisect_left(starts, start + target, first + 1, size)
     middle = first + 1
     if end > middle:
-      middle += _random_below(end - middle, rng)
+      middle += rng.randrange(end - middle)
     text_a = pieces[start : starts[middle]]
     is_random_next = end == first + 1 or rng.random() < 0.5
     if is_random_next:
@@ -347,19 +334,16 @@ def _random_next(documents, index, wanted, rng):
   other = index
   # The original gives up after ten draws, and takes B from A's own document.
   while other == index:
-    other = _random_below(len(documents), rng)
+    other = rng.randrange(len(documents))
   pieces, starts = Document.of(documents[other])
   size = len(starts) - 1
-  first = _random_below(size, rng)
+  first = rng.randrange(size)
   end = bisect.bisect_left(starts, starts[first] + wanted, first + 1, size)
   return pieces[starts[first] : starts[end]]
 
 
 def _single_texts(documents, index, room, target, rng):
-  """Yields text A, no text B, and None.
-
-  A is as many whole sentences as fit the target, or a part of a longer one.
-  """
+  """Yields as many whole sentences as fit, or a part of a longer one."""
   pieces, starts = Document.of(documents[index])
   first = 0
   while first < len(starts) - 1:
@@ -404,25 +388,21 @@ def create_masked_lm_predictions(
   max_predictions_per_seq: int,
   vocab_words: Sequence,
   rng: random.Random,
-  continuations: frozenset = frozenset(),
+  special: tokenization.SpecialPieces = SPECIAL,
+  words: WholeWords = PIECES,
   candidates: list[int] | None = None,
-  mask: object = "[MASK]",
-  lone: frozenset = frozenset(),
 ) -> tuple[list, list[int], list]:
   """Chooses and masks the pieces to predict (paper, section 3.1).
 
   80 % of them become [MASK], 10 % a random piece, and 10 % keep their piece,
-  because [MASK] never occurs when the model is used later.
+  because [MASK] never occurs when the model is used later. A word that exceeds
+  the number of predictions left is skipped. If all words are too long, random
+  pieces of one of them are chosen.
 
   Args:
     tokens: the pieces of an instance.
-    continuations: the pieces that continue a word, to mask whole words. A word
-      that exceeds the number of predictions left is skipped. If all words are
-      too long, random pieces of one of them are chosen.
-    candidates: positions that may be chosen; all but [CLS] and [SEP] by
-      default. The list is shuffled.
-    mask: the piece [MASK].
-    lone: see `WholeWords`.
+    candidates: positions that may be chosen, which are shuffled; by default,
+      all but those of [CLS] and [SEP].
     others: see `create_instances_from_document`.
 
   Returns:
@@ -436,36 +416,37 @@ def create_masked_lm_predictions(
     max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob))
   )
   if candidates is None:
-    candidates = [i for i, t in enumerate(tokens) if t not in SPECIAL[:2]]
-  if continuations:
-    words = _words(tokens, candidates, continuations, lone)
-    candidates = _choose_words(words, wanted, rng)
+    ends = special[:2]
+    candidates = [i for i, token in enumerate(tokens) if token not in ends]
+  if words.continuations:
+    candidates = _choose_words(_words(tokens, candidates, words), wanted, rng)
   else:
     shuffle(candidates, rng)
   positions = candidates[:wanted]
   draw = rng.random
   for position in positions:
     if draw() < 0.8:
-      output[position] = mask
+      output[position] = special.mask
     elif draw() >= 0.5:
-      output[position] = vocab_words[_random_below(len(vocab_words), rng)]
+      output[position] = vocab_words[rng.randrange(len(vocab_words))]
   positions.sort()
   labels = [tokens[position] for position in positions]
   return output, positions, labels
 
 
-def _words(tokens, candidates, continuations, lone):
+def _words(tokens, candidates, words):
   """The positions of each word."""
-  words = []
+  continuations, lone = words
+  found = []
   for position in candidates:
     # As in the original, a continuation at the start of a text belongs to the
     # word before it, even across [SEP].
-    is_inside = words and tokens[position] in continuations
-    if is_inside and not (lone and tokens[words[-1][-1]] in lone):
-      words[-1].append(position)
+    is_inside = found and tokens[position] in continuations
+    if is_inside and not (lone and tokens[found[-1][-1]] in lone):
+      found[-1].append(position)
     else:
-      words.append([position])
-  return words
+      found.append([position])
+  return found
 
 
 def _choose_words(words, wanted, rng):
@@ -479,23 +460,6 @@ def _choose_words(words, wanted, rng):
     chosen = words[0]
     shuffle(chosen, rng)
   return chosen
-
-
-def _has_no_whole_word(words, positions):
-  """Whether the chosen positions are a part of one word."""
-  chosen = set(positions)
-  return bool(chosen) and not any(map(chosen.issuperset, words))
-
-
-def _random_below(limit, rng):
-  """`rng.randrange(limit)`: the same draws and result in less time."""
-  bits = limit.bit_length()
-  drawn = rng.getrandbits(bits)
-  while drawn >= limit:
-    if not limit:  # Checked here, because most draws are below the limit.
-      raise ValueError("a document or vocab_words is empty")
-    drawn = rng.getrandbits(bits)
-  return drawn
 
 
 def shuffle(items: list, rng: random.Random) -> None:
@@ -539,53 +503,41 @@ def encoded_ids(vocab: Mapping[str, int]) -> dict[str, bytes]:
 
 
 def encode_instance(
-  instance: TrainingInstance,
-  max_seq_length: int,
-  max_predictions_per_seq: int,
-  any_segments: bool = False,
+  instance: TrainingInstance, max_seq_length: int, max_predictions_per_seq: int
 ) -> bytes:
   """An instance as a serialized `tf.train.Example` of `feature_spec`.
 
   Its pieces are encoded ids. Sequences and predictions are padded with 0; the
-  weight of padding is 0. `any_segments` allows other segment ids than 0, then
-  1, and takes longer.
+  weight of padding is 0.
 
   Raises:
     ValueError: the instance exceeds one of the lengths.
   """
   size, count = len(instance.tokens), len(instance.masked_lm_positions)
-  feature = records.encode_feature
-  # A number below 128 takes one byte.
-  padding = bytes(max_seq_length - size)
-  if any_segments:
-    segment_ids = records.encode_ints(instance.segment_ids)
-  else:
-    first = bisect.bisect_left(instance.segment_ids, 1)  # Of segment B.
-    segment_ids = bytes(first) + b"\x01" * (size - first)
+  feature, encode = records.encode_feature, records.encode_ints
+  padding = bytes(max_seq_length - size)  # A number below 128 takes one byte.
   features = [
     feature("input_ids", b"".join(instance.tokens) + padding),
-    _ones("input_mask", size, max_seq_length),
+    feature("input_mask", b"\x01" * size + padding),
   ]
   if max_predictions_per_seq:
-    unused = bytes(max_predictions_per_seq - count)
-    positions = records.encode_ints(instance.masked_lm_positions)
+    unused = max_predictions_per_seq - count
+    positions = encode(instance.masked_lm_positions) + bytes(unused)
+    ids = b"".join(instance.masked_lm_labels) + bytes(unused)
+    weights = _ONE * count + bytes(4 * unused)
     features += [
-      feature("masked_lm_ids", b"".join(instance.masked_lm_labels) + unused),
-      feature("masked_lm_positions", positions + unused),
-      _ones("masked_lm_weights", count, max_predictions_per_seq, True),
+      feature("masked_lm_ids", ids),
+      feature("masked_lm_positions", positions),
+      feature("masked_lm_weights", weights, is_float=True),
     ]
   if instance.is_random_next is not None:
-    features.append(_ones("next_sentence_labels", instance.is_random_next, 1))
-  features.append(feature("segment_ids", segment_ids + padding))
+    features.append(
+      feature("next_sentence_labels", bytes([instance.is_random_next]))
+    )
+  features.append(
+    feature("segment_ids", encode(instance.segment_ids) + padding)
+  )
   return records.encode_example(features)
-
-
-@functools.lru_cache(2**12)
-def _ones(name, count, size, is_float=False):
-  """The encoded feature of `count` ones, then zeros up to `size`."""
-  numbers = [1] * count + [0] * (size - count)
-  encode = records.encode_floats if is_float else records.encode_ints
-  return records.encode_feature(name, encode(numbers), is_float)
 
 
 def write_instance_to_example_files(
@@ -618,7 +570,7 @@ def write_instance_to_example_files(
         encoded_pieces(instance.masked_lm_labels),
         instance.is_random_next,
       )
-      record = encode_instance(encoded, *lengths, any_segments=True)
+      record = encode_instance(encoded, *lengths)
       writer.write(records.framed(record))
       count += 1
   return count

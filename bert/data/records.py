@@ -66,9 +66,7 @@ def sequence_spec(length: int) -> dict[str, Feature]:
 def encode_row(row: Mapping, spec: Spec) -> bytes:
   """A row as a serialized `tf.train.Example`.
 
-  Args:
-    row: dict from feature name to a number or a nested list or array of them.
-    spec: the row's spec.
+  Its features are numbers, or nested lists or arrays of them.
 
   Raises:
     ValueError: the size of a feature differs from the spec.
@@ -190,8 +188,7 @@ def _masked_checksum(content):
 def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
   """Writes rows to a TFRecord file that appears whole or not at all.
 
-  Returns:
-    The number of rows.
+  Returns the number of rows.
   """
   count = 0
   with files.open_atomic(path) as writer:
@@ -209,10 +206,10 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
 
   Args:
     path: the file.
-    offset: where to start, in bytes; the start of a record. A caller that knows
-      it has read the file before. So this does not ask first whether there is
-      such a file, which would take some requests for a remote one.
+    offset: where to start, in bytes; the start of a record.
   """
+  # Who knows an offset has read the file before; to ask again whether there is
+  # such a file would take some requests for a remote one.
   if offset is None:
     files.check_is_file(path)
   with files.open_file(path, "rb") as reader:

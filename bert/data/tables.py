@@ -21,7 +21,7 @@ from bert.errors import (
   plural,
   shortened,
 )
-from bert.data import files, text_files
+from bert.data import files, sequences, text_files
 
 
 # The extensions of tables; of the first, what usually separates columns.
@@ -42,7 +42,6 @@ class Table:
   """The rows of a file.
 
   Attributes:
-    path: the file.
     names: names of the columns; None if the file has no header. For JSON Lines,
       the keys of all objects in order of their first appearance.
     rows: a list for each row. Its values are str; for JSON Lines and Parquet,
@@ -116,7 +115,7 @@ def read_table(
   name = path.lower()
   extension = os.path.splitext(name.removesuffix(".gz"))[1]
   if extension == ".parquet" and name.endswith(extension):
-    return _with_rows(path, *_read_parquet(path))
+    return _table_of(path, *_read_parquet(path))
   if extension not in EXTENSIONS[:-1]:
     remedy = "export or convert the file"
     if extension in _WORKBOOKS:
@@ -128,21 +127,17 @@ def read_table(
   text = text_files.read_text(path)
   if extension in _DELIMITERS:
     return _read_columns(path, text, extension, header, delimiter)
-  return _with_rows(path, *_read_json_lines(path, text))
+  return _table_of(path, *_read_json_lines(path, text))
 
 
-def _with_rows(path, rows, lines):
-  """The Table of dicts."""
-  names = list(dict.fromkeys(key for row in rows for key in row))
-  rows = [[row.get(name) for name in names] for row in rows]
-  return _checked(Table(path, names, rows, lines))
-
-
-def _checked(table):
-  """The Table, which has rows."""
-  if not table.rows:
-    raise UserError(f"{table.path} has no rows; pass a file with rows")
-  return table
+def _table_of(path, rows, lines, names=None):
+  """The Table of rows, which are dicts or lists."""
+  if not rows:
+    raise UserError(f"{path} has no rows; pass a file with rows")
+  if isinstance(rows[0], dict):
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    rows = [[row.get(name) for name in names] for row in rows]
+  return Table(path, names, rows, lines)
 
 
 def _read_columns(path, text, extension, header, delimiter):
@@ -160,21 +155,20 @@ def _read_columns(path, text, extension, header, delimiter):
   rows, lines = _split_rows(path, text, extension, delimiter)
   _check_widths(path, rows, lines, delimiter)
   if not header:
-    return _checked(Table(path, None, rows, lines))
+    return _table_of(path, rows, lines)
   names = rows[0] if rows else []
   for name, count in collections.Counter(names).most_common(1):
     if count > 1:
       raise UserError(
         f"{path}:1: the header names {count} columns {name!r}; rename one"
       )
-  return _checked(Table(path, names, rows[1:], lines[1:]))
+  return _table_of(path, rows[1:], lines[1:], names)
 
 
 def _find_delimiter(path, text, extension):
-  """The character that separates the columns of a file with a header.
+  """The character that gives the header most columns, and other rows as many.
 
-  It gives the header the most columns, and the first rows as many, if any
-  character does. That of the extension comes first.
+  That of the extension comes first.
   """
   usual = _DELIMITERS[extension]
   text, ranks = text[:_SAMPLE_SIZE], {usual: (False, 1)}
@@ -238,19 +232,13 @@ def _read_parquet(path):
     raise UserError(
       f"{path} is not a Parquet file that can be read: {reason}; write it again"
     ) from error
-  rows = [
-    dict(zip(columns, values, strict=True))
-    for values in zip(*columns.values(), strict=True)
-  ]
+  rows = list(sequences.rows_of(columns))
   return rows, list(range(1, len(rows) + 1))
 
 
 def _class_names(schema):
-  """For each column, the names of its class labels, or None.
-
-  Hugging Face's `datasets` stores them as numbers, and their names in the
-  metadata of the file.
-  """
+  """For each column, the names of its class labels, or None."""
+  # Hugging Face's `datasets` stores numbers, and their names in the metadata.
   metadata = strict_json.loads(
     (schema.metadata or {}).get(b"huggingface", b"{}")
   )

@@ -142,14 +142,13 @@ def _not_utf8(where, error, offset=0):
 def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
   """Opens a text file, a gzip file of text, a pipe, or standard input ("-").
 
-  Yields:
-    A reader, and its name for messages.
+  Yields a reader, and its name for messages.
   """
-  if path != STREAM:
-    with _open_uncompressed(path) as reader:
-      yield reader, path
-  else:
+  if path == STREAM:
     yield sys.stdin.buffer, "standard input"
+    return
+  with _open_uncompressed(path) as reader:
+    yield reader, path
 
 
 def lines_as_they_come(
@@ -157,13 +156,8 @@ def lines_as_they_come(
 ) -> Iterator[list[tuple[str, str]]]:
   """Yields lists of the lines that have arrived, waiting for at least one.
 
-  Args:
-    reader: a binary file or pipe of UTF-8 text. Lines end with \\n or \\r\\n.
-    name: its name in messages.
-    max_lines: maximum length of a list.
-
-  Yields:
-    For each line, where it is, NAME:NUMBER, and its text.
+  Each of at most `max_lines` lines is a pair: where it is, NAME:NUMBER, and its
+  text, without \\n or \\r\\n.
   """
   number = position = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
@@ -209,14 +203,11 @@ def decode_text(path: str, content: bytes) -> str:
 
   It is in UTF-8, or in UTF-16 or UTF-32 if it begins with their mark.
   """
-  for mark, encoding in _MARKS.items():
-    if content.startswith(mark):
-      return _decode(path, content, encoding)
-  return _decode(path, content)
+  found = (name for mark, name in _MARKS.items() if content.startswith(mark))
+  return _decode(path, content, next(found, "utf-8"))
 
 
 def _decode(path, content, encoding="utf-8"):
-  """The content of a file as text, without a byte order mark."""
   try:
     return content.decode(encoding).removeprefix("\ufeff")
   except UnicodeDecodeError as error:

@@ -53,12 +53,14 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-  """What all vectors of an index have in common."""
+  """What all rows of an index have in common."""
 
-  model: str  # The folder or the name of their model.
+  model: str  # The folder or the name of the model of their vectors.
   fingerprint: str  # A hash of this model.
   width: int  # The size of a vector.
-  dtype: str = "float16"  # One of DTYPES, in which they are stored.
+  dtype: str = "float16"  # One of DTYPES, in which vectors are stored.
+  text_column: str = "text"  # Of the table that the index was made of.
+  id_column: str = "id"  # Which a table need not have.
 
 
 class Block:
@@ -66,7 +68,6 @@ class Block:
 
   Args:
     path: the files without their extensions.
-    header: the Header of the index.
     count: number of rows, and so of `vectors` [count, width].
     size: bytes of the file of rows.
   """
@@ -271,7 +272,6 @@ def update(
   Blocks that keep all of their rows stay as they are, but for the last one.
 
   Args:
-    folder, header: where to write, and the Header of the vectors.
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].

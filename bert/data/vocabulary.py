@@ -98,8 +98,7 @@ def learn_wordpiece(
 
   Args:
     words: counts of words.
-    vocab_size: maximum number of pieces.
-    num_unused: number of pieces [unused0], ... among them.
+    vocab_size: maximum number of pieces, the special and unused ones included.
     min_frequency: minimum number of occurrences of a merged piece, and of a
       character. Words with a rarer character are ignored, because the tokenizer
       could not split them.
@@ -164,11 +163,8 @@ def learn_sentencepiece(
 ) -> bytes:
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
-  Args:
-    words, vocab_size, num_unused: see `learn_wordpiece`.
-    model_type: "unigram" or "bpe".
-    min_frequency: minimum number of occurrences of a character. Rarer ones
-      become [UNK].
+  Rarer characters than `min_frequency` become [UNK]. The other arguments are
+  those of `learn_wordpiece`, and `model_type`, "unigram" or "bpe".
 
   Returns:
     The content of the model file.
@@ -256,7 +252,6 @@ def choose_pieces(
 
   Args:
     words: counts of words.
-    tokenize: from a word to its pieces.
     num_new: maximum number of new pieces. There are fewer if no other word of
       several pieces occurs twice.
   """

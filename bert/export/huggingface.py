@@ -94,14 +94,14 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
       path = os.path.join(new, name)
       files.makedirs(os.path.dirname(path))
       files.write_file(path, content)
-  logging.info(
-    "Wrote %s to %s: %s", architecture, output_dir, _count(tensors.values())
-  )
   return architecture
 
 
-def to_tensorflow(model_dir: str, output_dir: str) -> None:
-  """Writes a model, as for `to_huggingface`, as an unzipped release has it."""
+def to_tensorflow(model_dir: str, output_dir: str) -> str:
+  """Writes a model, as for `to_huggingface`, as an unzipped release has it.
+
+  Returns the number of tensors and parameters in words.
+  """
   prefix, model = _find_model(model_dir)
   folder = os.path.dirname(prefix)
   task = _find_task(folder, model)
@@ -112,7 +112,7 @@ def to_tensorflow(model_dir: str, output_dir: str) -> None:
   contents["bert_config.json"] = model.config_json()
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, weights, contents)
-  logging.info("Wrote %s: %s", output_dir, _count(weights.values()))
+  return _count(weights.values())
 
 
 def _find_model(model_dir):

@@ -23,7 +23,7 @@ _MODEL_FILES = (
 
 
 def check_is_new(path: str) -> None:
-  """Raises UserError unless --output_dir is missing, or an unused empty folder.
+  """Raises UserError unless a path is missing, or an unused empty folder.
 
   What a killed export has left does not count.
   """
@@ -35,8 +35,7 @@ def check_is_new(path: str) -> None:
       found.remove(folder_lock.LOCK_NAME)
   if not all(name.startswith(_PARTIAL) for name in found):
     raise UserError(
-      f"--output_dir={path} is not an empty folder; delete what is there, or "
-      f"pass another path"
+      f"{path} is not an empty folder; pass the path of a new one"
     )
 
 

@@ -68,12 +68,13 @@ def is_saved_model(folder: str) -> bool:
   return files.isfile(os.path.join(folder, "saved_model.pb"))
 
 
-def write_release(folder: str, output_dir: str) -> None:
+def write_release(folder: str, output_dir: str) -> str:
   """Writes the encoder of a SavedModel as an unzipped release has it.
 
   The configuration follows from the shapes, unless there is a bert_config.json.
   The vocabulary is that of the assets, if there is one. The casing is that of
   the variable `do_lower_case`, of bert_config.json, or of the folder's name.
+  Returns the number of tensors in words.
   """
   try:
     values, do_lower_case, num_heads = _read(folder)
@@ -99,7 +100,7 @@ def write_release(folder: str, output_dir: str) -> None:
   contents["bert_config.json"] = config.to_json_string()
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, values, contents)
-  logging.info("Wrote %s: %s", output_dir, plural(len(values), "tensor"))
+  return plural(len(values), "tensor")
 
 
 def _check_is_whole(values, config):

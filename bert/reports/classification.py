@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from bert.errors import plural
 from bert.reports import charts, html, training_page, verdict
 from bert import metrics
 
-_MAX_ERRORS, _MAX_DOUBTFUL = 50, 20
+_MAX_ERRORS = 50
 _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 
@@ -30,6 +31,7 @@ class ClassifiedSet:
     suffix: part of the names of its files.
     initial: the metrics of the model that the training started from; None if
       they are not known.
+    is_balanced: whether the training gave all labels equal weight.
   """
 
   name: str
@@ -42,6 +44,7 @@ class ClassifiedSet:
   uncalibrated: np.ndarray | None = None
   suffix: str = ""
   initial: Mapping[str, float] | None = None
+  is_balanced: bool = False
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -102,9 +105,15 @@ class ClassifiedSet:
     f1, support = known[worst]["f1"], known[worst]["support"]
     if f1 > np.median([found["f1"] for found in known.values()]) - 0.1:
       return ()
+    mean = sum(found["support"] for found in known.values()) / len(known)
+    found = verdict.remedy(
+      self.results,
+      support < mean / 2 and not self.is_balanced,
+      "add rows of it to the training set, and check their labels",
+    )
     return (
-      f"The label {worst!r} has an F1 of {f1:.2f} ({support:,} rows here): add "
-      f"rows of it to the training set, and check their labels.",
+      f"The label {worst!r} has an F1 of {f1:.2f} ({support:,} rows here): "
+      f"{found}.",
     )
 
   @property
@@ -258,7 +267,7 @@ def _errors(evaluation):
 
 
 def _doubtful_labels(evaluation):
-  """The given labels that the model finds the least likely."""
+  """The given labels that are not predicted, the least likely first."""
   labels, truth = evaluation.label_type.labels, evaluation.label_ids
   probabilities = evaluation.probabilities
   if truth.ndim == 1:
@@ -271,7 +280,8 @@ def _doubtful_labels(evaluation):
       labels[column] if truth[row, column] else f"not {labels[column]}"
       for row, column in enumerate(worst)
     ]
-  shown = np.argsort(given, kind="stable")[:_MAX_DOUBTFUL]
+  wrong = evaluation.errors
+  shown = wrong[np.argsort(given[wrong], kind="stable")][:_MAX_ERRORS]
   rows = [
     [
       training_page.text_cell(evaluation.examples[row].guid),
@@ -283,10 +293,11 @@ def _doubtful_labels(evaluation):
   ]
   return training_page.examples_table(
     "Labels to check",
-    "The given labels with the lowest probability may be wrong in the file",
+    f"{plural(len(wrong), 'given label')} that the model does not predict; "
+    f"some may be wrong in the file",
     ["id", "text", "given", "#probability"],
     rows,
-    len(rows),
+    len(wrong),
   )
 
 

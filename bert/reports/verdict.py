@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,9 @@ _RANGE = (2.5, 97.5)  # Percentiles of a range of 95 %.
 
 # A range that is wider says little.
 _WIDE = 0.1
+
+# A training of fewer steps may have been too short.
+_FEW_STEPS = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,14 +76,39 @@ class Verdict:
     return [*found, *self.sample.advice]
 
 
+def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
+  """What may help a label with a low F1: first what costs nothing.
+
+  Args:
+    results: metrics, among them `global_step` if it is known.
+    is_rare: whether the label is rare, and is not weighted yet.
+    last: what costs work.
+  """
+  cheap = []
+  if 0 < results.get("global_step", 0) < _FEW_STEPS:
+    cheap.append("train for more epochs")
+  if is_rare:
+    cheap.append("pass --class_weights=balanced")
+  first = " and ".join(cheap)
+  return f"{first}; if that does not help, {last}" if cheap else last
+
+
 def judge(sample: Sample, seed: int = 0) -> Verdict:
-  """The metric and its range: a bootstrap of the rows (Efron 1979)."""
+  """The metric and its range: a bootstrap of the rows (Efron 1979).
+
+  Draws of rows that are all correct, or all wrong, are all alike. An accuracy
+  then has the range of Clopper & Pearson (1934).
+  """
+  value = sample.score(np.arange(sample.count))
   draw = np.random.default_rng(seed)
   scores = [
     sample.score(draw.integers(sample.count, size=sample.count))
     for _ in range(_DRAWS)
   ]
   low, high = np.percentile(scores, _RANGE)
-  return Verdict(
-    sample, sample.score(np.arange(sample.count)), float(low), float(high)
-  )
+  if low == high and sample.metric == "accuracy":
+    from scipy import stats  # Here, because it takes a second to load.
+
+    right = round(value * sample.count)
+    low, high = stats.binomtest(right, sample.count).proportion_ci()
+  return Verdict(sample, value, float(low), float(high))

@@ -541,6 +541,7 @@ class ClassificationTask(Task):
       rows.examples,
       self._uncalibrated(logits),
       rows.suffix,
+      is_balanced=self._balances_labels,
     )
 
   def _uncalibrated(self, logits):

@@ -33,7 +33,7 @@ def dynamic_masking(
   """
   special = tokenizer.special
   pieces = list(tokenizer.vocab)
-  words = instances.WholeWords()
+  words = instances.PIECES
   if do_whole_word_mask:
     words = instances.whole_words(tokenizer)
 
@@ -45,10 +45,8 @@ def dynamic_masking(
       max_predictions_per_seq,
       pieces,
       random.Random(f"{seed}/{ordinal}"),
-      words.continuations,
-      [i for i, piece in enumerate(row) if piece not in special[:2]],
-      special.mask,
-      words.lone,
+      special,
+      words,
     )
     labels = ids[positions]
     ids[positions] = [tokenizer.vocab[tokens[p]] for p in positions]

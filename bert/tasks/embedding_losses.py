@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert.errors import UserError
 from bert.tasks import text_pairs
+from bert.training import distillation
 
 LOSSES = ("ranking", "cosine", "cosent")
 
@@ -63,22 +64,67 @@ def check(
 
 
 def compute(
-  training: Training, vectors: tf.Tensor, text_ids: tf.Tensor, scores: tf.Tensor
+  training: Training,
+  vectors: tf.Tensor,
+  text_ids: tf.Tensor,
+  scores: tf.Tensor,
+  is_labeled: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """The loss of a batch, a scalar, without regard to `dimensions`.
 
-  See `ranking` for `vectors` and `text_ids`; `scores` are float [B].
+  See `ranking` for `vectors` and `text_ids`; `scores` are float [B], and
+  `is_labeled` is 0 for rows to ignore, else 1, integer [B]; None if all count.
   """
+  scale, both_ways = training.scale, training.both_ways
   if training.loss == "ranking":
-    return ranking(vectors, text_ids, training.scale, training.both_ways)
+    return ranking(vectors, text_ids, scale, both_ways, is_labeled)
   cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
   if training.loss == "cosine":
-    return cosine(cosines, scores)
-  return cosent(cosines, scores, training.scale)
+    return cosine(cosines, scores, is_labeled)
+  return cosent(cosines, scores, scale, is_labeled)
+
+
+def similarity_divergence(
+  vectors: tf.Tensor,
+  targets: tf.Tensor,
+  text_ids: tf.Tensor,
+  scale: float,
+  temperature: float,
+) -> tf.Tensor:
+  """How differently student and teacher compare the texts of a batch, [B].
+
+  The cosines of a text with all others of the batch, times `scale`, are the
+  logits of a softmax. The loss of a row is the mean over its texts of
+  T^2 KL(teacher, student). Vectors of student and teacher are never compared
+  with each other, so their sizes may differ.
+
+  Args:
+    vectors, text_ids: those of the student, see `ranking`.
+    targets: the vectors of the teacher, float [B, 2 + N, E].
+    scale: factor of the cosines.
+    temperature: T.
+  """
+  flat = (tf.reshape(x, [-1, x.shape[-1]]) for x in (vectors, targets))
+  found, wanted = (scale * tf.matmul(x, x, transpose_b=True) for x in flat)
+  ids = tf.reshape(text_ids, [-1])
+  is_other = (ids[:, tf.newaxis] != ids) & (ids != 0)
+  counts = tf.cast((ids != 0) & tf.reduce_any(is_other, axis=1), tf.float32)
+  losses = counts * distillation.divergence(
+    found, wanted, temperature, is_other
+  )
+  totals, counts = (
+    tf.reduce_sum(tf.reshape(x, tf.shape(text_ids)), axis=1)
+    for x in (losses, counts)
+  )
+  return tf.math.divide_no_nan(totals, counts)
 
 
 def ranking(
-  vectors: tf.Tensor, text_ids: tf.Tensor, scale: float, both_ways: bool
+  vectors: tf.Tensor,
+  text_ids: tf.Tensor,
+  scale: float,
+  both_ways: bool,
+  is_labeled: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """In-batch negatives: each text must find its partner among all (scalar).
 
@@ -91,6 +137,7 @@ def ranking(
     text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
     scale: factor of the cosines.
     both_ways: whether the partner must find the text, too; the mean counts.
+    is_labeled: see `compute`. The texts of other rows are no candidates.
   """
   queries, partners = vectors[:, 0], vectors[:, 1]
   query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
@@ -101,40 +148,61 @@ def ranking(
     ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
   )
   known = (same_query | same_partner) & ~is_own
+  if is_labeled is not None:
+    known |= (is_labeled == 0) & ~is_own
   no_negative = partner_ids[:, tf.newaxis] == negative_ids
   no_negative |= negative_ids == 0
   loss = _softmax_loss(
     scale
     * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
     tf.concat([known, no_negative], axis=1),
+    is_labeled,
   )
   if not both_ways:
     return loss
   backward = scale * tf.matmul(partners, queries, transpose_b=True)
-  return (loss + _softmax_loss(backward, known)) / 2.0
+  return (loss + _softmax_loss(backward, known, is_labeled)) / 2.0
 
 
-def _softmax_loss(logits, excluded):
+def _softmax_loss(logits, excluded, is_labeled):
   """The mean cross-entropy; candidate i is the right one of row i."""
   logits += tf.where(excluded, _EXCLUDED, 0.0)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.range(tf.shape(logits)[0]), logits=logits
   )
-  return tf.reduce_mean(losses)
+  return _mean(losses, is_labeled)
 
 
-def cosine(cosines: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+def _mean(losses, is_labeled):
+  """The mean of the losses of rows that have a label; 0 if none has."""
+  if is_labeled is None:
+    return tf.reduce_mean(losses)
+  weights = tf.cast(is_labeled, tf.float32)
+  total = tf.reduce_sum(losses * weights)
+  return tf.math.divide_no_nan(total, tf.reduce_sum(weights))
+
+
+def cosine(
+  cosines: tf.Tensor, scores: tf.Tensor, is_labeled: tf.Tensor | None = None
+) -> tf.Tensor:
   """The mean squared difference of cosines and scores, both [B]."""
-  return tf.reduce_mean(tf.square(cosines - scores))
+  return _mean(tf.square(cosines - scores), is_labeled)
 
 
-def cosent(cosines: tf.Tensor, scores: tf.Tensor, scale: float) -> tf.Tensor:
+def cosent(
+  cosines: tf.Tensor,
+  scores: tf.Tensor,
+  scale: float,
+  is_labeled: tf.Tensor | None = None,
+) -> tf.Tensor:
   """log(1 + sum exp(scale (c_j - c_i))) over all pairs with score_i > score_j.
 
   Only the order of the scores matters. Cosines and scores are float [B].
   """
   differences = scale * (cosines - cosines[:, tf.newaxis])  # c_j - c_i at i, j.
   is_wrong_if_positive = scores[:, tf.newaxis] > scores
+  if is_labeled is not None:
+    is_wrong_if_positive &= is_labeled[:, tf.newaxis] * is_labeled > 0
   differences = tf.where(is_wrong_if_positive, differences, _EXCLUDED)
   return tf.reduce_logsumexp(
     tf.concat([tf.reshape(differences, [-1]), [0.0]], axis=0)

@@ -27,23 +27,15 @@ from bert.tasks.features import (
   VectorTask,
 )
 from bert.tasks.embedding_losses import Training
-from bert.tasks.retrieval import Retrieval
+from bert.tasks.retrieval import Ranked, Retrieval
 from bert.tasks.text_pairs import Pair
-from bert.training import ops
-from bert.training.task import Evaluation, Outputs, RowSet
+from bert.training import distillation, model_folder, ops
+from bert.training.task import Outputs, RowSet
 
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"
 
 TEXT = "text"  # The axis of the texts of a row.
-
-
-@dataclasses.dataclass
-class Ranked(Evaluation):
-  """The Evaluation of vectors, with queries and scored pairs for the report."""
-
-  found: Sequence[page.Query] = ()
-  scored: Sequence[page.Scored] = ()
 
 
 class EmbeddingTask(VectorTask):
@@ -75,29 +67,31 @@ class EmbeddingTask(VectorTask):
     paths: Mapping[str, str] | None = None,
   ):
     super().__init__(settings, tokenizer)
+    self.inputs = self.inputs[:2]  # The prompt is that of the column.
     self.paths = paths or {}
     self._training = training or Training()
-    prompts = [
+    self._prompts = [
       settings.prompt_text(settings.prompt_of(*names))
       for names in (QUERY_PROMPTS, DOCUMENT_PROMPTS)
     ]
     self._pairs = {
-      split: [pair.after(*prompts) for pair in of_split]
+      split: [pair.after(*self._prompts) for pair in of_split]
       for split, of_split in (pairs or {}).items()
     }
+    # These get their prompts in `rows`, because a teacher has others.
+    train = self._pairs["train"] = list((pairs or {}).get("train", ()))
     if self._training.loss == "ranking":
-      train = self._pairs.get("train", ())
-      self._pairs["train"] = [pair for pair in train if pair.score != 0]
+      train[:] = [pair for pair in train if pair.score != 0]
     dev = self._pairs.get("dev", ())
     self._is_scored = not {pair.score for pair in dev} <= {None, 0.0, 1.0}
-    self._retrieval = searched and searched.after(*prompts)
+    self._retrieval = searched and searched.after(*self._prompts)
     if dev and not self._is_scored:
       self._retrieval = retrieval.of_pairs(dev)
     self.metrics = ("spearman",) if self._is_scored else retrieval.METRICS
-    self._num_texts = 2 + max(
-      (len(pair.negatives) for pair in self._pairs.get("train", ())), default=0
-    )
+    counts = (len(pair.negatives) for pair in train)
+    self._num_texts = 2 + max(counts, default=0)
     self._ids = {}  # Of the texts in training.
+    self._teacher_size = None
 
   # Data.
 
@@ -118,8 +112,8 @@ class EmbeddingTask(VectorTask):
       negatives = sum(len(pair.negatives) for pair in train)
       counts = plural(len(train), "pair"), plural(negatives, "hard negative")
       logging.info("Training on %s with %s", *counts)
-    seen = {(pair.text_a, pair.text_b) for pair in train}
-    both = [pair for pair in dev if (pair.text_a, pair.text_b) in seen]
+    seen = {pair.after(*self._prompts)[1:3] for pair in train}
+    both = [pair for pair in dev if pair[1:3] in seen]  # The texts.
     if both:
       logging.warning(
         "%d of the %s are also in the training set, starting with %s; the "
@@ -131,9 +125,11 @@ class EmbeddingTask(VectorTask):
 
   def rows(self, example: Pair | str, is_training: bool) -> list[dict]:
     """The row of a pair, with the sequences [T, S]; or that of a text, [S]."""
-    if not is_training:
+    if isinstance(example, str):
       return [self.text_row(example)]
-    texts = (example.text_a, example.text_b, *example.negatives)
+    pair = example.after(*self._prompts)
+    others = [pair.text_b, *pair.negatives] if example.text_b else []
+    texts = [pair.text_a, *others]
     length = self.settings.max_seq_length
     row = {name: [] for name in records.SEQUENCES}
     for text in texts:
@@ -160,6 +156,35 @@ class EmbeddingTask(VectorTask):
 
   # Training.
 
+  def example(self, text: str, text_b: str = "") -> Pair:
+    """The pair of a line without a label; its second text may be empty."""
+    return Pair("", text, text_b)
+
+  def prepare(self, model: model_folder.Model) -> None:
+    """Notes the size of the vectors of a teacher."""
+    (self._teacher_size,) = self.vector_shape(model.config)
+
+  def reading_with(self, other: EmbeddingTask) -> EmbeddingTask:
+    """The same task with the word pieces and prompts of another model."""
+    reader = super().reading_with(other)
+    fields = {n: getattr(other.settings, n) for n in ("prompts", "prompt")}
+    reader.settings = dataclasses.replace(self.settings, **fields)
+    reader._prompts, reader._ids = other._prompts, {}
+    return reader
+
+  def soft_targets(self) -> dict[str, Sequence[str | int | None]]:
+    return {"vectors": (TEXT, self._teacher_size)}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """How differently vectors of length 1 compare the texts, float [B]."""
+    targets = features[distillation.PREFIX + "vectors"]
+    targets, ids = ops.TensorOps().unit_length(targets), features[_TEXT_IDS]
+    return embedding_losses.similarity_divergence(
+      outputs["vectors"], targets, ids, self._training.scale, temperature
+    )
+
   def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
     return self.head(ops, bert, features)["vectors"]
 
@@ -167,15 +192,20 @@ class EmbeddingTask(VectorTask):
     """The mean of the loss over `dimensions`."""
     sizes = self._training.dimensions or (vectors.shape[-1],)
     losses = [
-      embedding_losses.compute(
-        self._training,
-        ops.TensorOps().unit_length(vectors[..., :size]),
-        features[_TEXT_IDS],
-        features[_SCORE],
-      )
+      self._loss(ops.TensorOps().unit_length(vectors[..., :size]), features)
       for size in sizes
     ]
     return tf.add_n(losses) / len(losses)
+
+  def _loss(self, vectors, features):
+    """The loss of vectors of length 1, with that of a teacher, if any."""
+    fields = map(features.get, (_TEXT_IDS, _SCORE, distillation.IS_LABELED))
+    loss = embedding_losses.compute(self._training, vectors, *fields)
+    if self.distillation is None:
+      return loss
+    losses = tf.fill(tf.shape(features[_SCORE]), loss)
+    mixed = self.with_soft_loss(losses, {"vectors": vectors}, features)
+    return tf.reduce_mean(mixed)
 
   # Evaluation and prediction.
 
@@ -187,8 +217,7 @@ class EmbeddingTask(VectorTask):
 
   def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
     """The vector of a text."""
-    (row,) = predictions
-    return row["vectors"]
+    return predictions[0]["vectors"]
 
   def score(self, rows: RowSet, answers: Iterable[np.ndarray]) -> Ranked:
     """The metrics of whole vectors, and of those cut to each dimension."""
@@ -204,23 +233,12 @@ class EmbeddingTask(VectorTask):
     results, found, scored = {}, [], []
     if self._is_scored:
       pairs = self._pairs["dev"]
-      cosines = _cosines(vectors, pairs, size)
-      results = {
-        "spearman": metrics.spearman([p.score for p in pairs], cosines)
-      }
+      cosines = retrieval.cosines(vectors, pairs, size)
+      scores = [pair.score for pair in pairs]
+      results["spearman"] = metrics.spearman(scores, cosines)
       scored = list(map(page.Scored, pairs, cosines.tolist()))
     if self._retrieval:
-      queries, corpus = (
-        _unit_vectors(vectors, texts, size)
-        for texts in (self._retrieval.queries, self._retrieval.corpus)
-      )
-      hits = retrieval.top_k(queries, corpus, max(retrieval.RECALLS))
-      found = [
-        page.Query(text, self._retrieval.corpus, relevant, *hits_of_query)
-        for text, relevant, hits_of_query in zip(
-          self._retrieval.queries, self._retrieval.relevant, hits, strict=True
-        )
-      ]
+      found = retrieval.find(vectors, self._retrieval, size)
       results |= retrieval.metrics_of(found)
     results = {f"eval_{name}": value for name, value in results.items()}
     return Ranked(results, found=found, scored=scored)
@@ -233,22 +251,9 @@ class EmbeddingTask(VectorTask):
     pairs = self._pairs["test"]
     path = os.path.join(folder, "test_predictions.jsonl")
     with files.open_atomic(path, "w") as writer:
-      for pair, cosine in zip(pairs, _cosines(vectors, pairs), strict=True):
+      cosines = retrieval.cosines(vectors, pairs)
+      for pair, cosine in zip(pairs, cosines, strict=True):
         fields = {"text_a": pair.text_a, "text_b": pair.text_b}
         fields["similarity"] = round(float(cosine), 6)
         writer.write(json.dumps(fields, ensure_ascii=False) + "\n")
     logging.info("%s: %s", path, plural(len(pairs), "line"))
-
-
-def _unit_vectors(vectors, texts, size=None):
-  """The vectors of texts [N, D], cut to a size and scaled to length 1."""
-  found = np.stack([vectors[text][:size] for text in texts])
-  norms = np.linalg.norm(found, axis=1, keepdims=True)
-  return found / np.maximum(norms, ops.SMALLEST_NORM)
-
-
-def _cosines(vectors, pairs, size=None):
-  """The cosine of the texts of each pair, [N]."""
-  columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)
-  first, second = (_unit_vectors(vectors, texts, size) for texts in columns)
-  return np.sum(first * second, axis=1)

@@ -10,13 +10,12 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-
 from bert.errors import UserError, listing, plural, shortened
 from bert.data import downloads, records, sequences
-from bert.tasks import precision_loss
 from bert.training import (
   checkpoints,
   model_folder,
+  precision_loss,
   registry,
   runtimes,
   task_file,

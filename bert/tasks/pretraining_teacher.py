@@ -1,23 +1,28 @@
 """The teacher of a pre-training: it computes in each step, on its batch.
 
-Sanh et al. (2019), "DistilBERT": the student learns the teacher's probabilities
-of masked words, and the directions of its hidden states. Masks may differ from
-epoch to epoch, so nothing is computed before.
+The student learns the teacher's probabilities of masked words, and of pairs of
+layers hidden states (Sanh et al. 2019, "DistilBERT"), scores of attention (Jiao
+et al. 2020, "TinyBERT"), or relations (Wang et al. 2020, "MiniLM"). Masks may
+differ from epoch to epoch, so nothing is computed before.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 import modeling
 import tokenization
-from bert import variables
+from bert import layers, variables
 from bert.data import downloads, records
 from bert.errors import UserError
 from bert.tasks import pretraining
 from bert.training import checkpoints, distillation, model_folder, run_record
+
+# What a layer of the student learns from one of the teacher.
+TARGETS = ("hidden", "attention", "relations")
 
 # Keeps the length of a vector from being 0.
 _EPSILON = 1e-6
@@ -30,10 +35,11 @@ class PretrainingTeacher:
     model_dir: its folder, or its name; see `downloads.local_path`.
     config: the student's BertConfig.
     tokenizer: the student's, or None if it is not known.
-    layers: pairs of a layer of the student and one of the teacher, whose hidden
-      states become alike.
+    layers: pairs of a layer of the student and one of the teacher, which become
+      alike.
     distillation: the weight and the temperature of the soft targets.
     precision: see BertModel.
+    targets: in what they become alike, of `TARGETS`.
 
   Attributes:
     hash: identifies the teacher's weights.
@@ -50,9 +56,10 @@ class PretrainingTeacher:
     layers: Sequence[tuple[int, int]],
     distillation: distillation.Distillation,
     precision: str = "float32",
+    targets: Sequence[str] = TARGETS[:1],
   ):
     model = model_folder.find_model(downloads.local_path(model_dir))
-    self.config, self.layers = model.config, layers
+    self.config, self.layers, self._targets = model.config, layers, targets
     self.distillation, self._precision = distillation, precision
     self._check(model_dir, config, tokenizer, model)
     shapes = modeling.variable_shapes(model.config)
@@ -83,11 +90,31 @@ class PretrainingTeacher:
           f"--distill_layers={index}:{other}: the student has the layers 0 to "
           f"{known[0] - 1}, and the teacher 0 to {known[1] - 1}"
         )
-    if self.layers and config.hidden_size != own.hidden_size:
+    if self.layers:
+      self._check_targets(flag, config)
+
+  def _check_targets(self, flag, config):
+    """Raises UserError unless layers of both can be compared."""
+    own, heads = self.config, self.config.num_attention_heads
+    if unknown := set(self._targets) - set(TARGETS):
+      raise UserError(
+        f"--distill_targets={min(unknown)} is not one of {', '.join(TARGETS)}"
+      )
+    if "hidden" in self._targets and config.hidden_size != own.hidden_size:
       raise UserError(
         f"--distill_layers: the hidden states of {flag} have the size "
         f"{own.hidden_size}, and those of the student {config.hidden_size}; "
-        f"omit it"
+        f"omit it, or pass --distill_targets=relations"
+      )
+    if "attention" in self._targets and config.num_attention_heads != heads:
+      raise UserError(
+        f"--distill_targets=attention: {flag} has {heads} heads, and the "
+        f"student {config.num_attention_heads}; pass relations"
+      )
+    if config.hidden_size % heads:
+      raise UserError(
+        f"--distill_targets=relations: the size {config.hidden_size} of the "
+        f"student is not a multiple of the {heads} heads of {flag}; omit it"
       )
 
   def soft_losses(
@@ -99,8 +126,9 @@ class PretrainingTeacher:
   ) -> tf.Tensor:
     """The soft loss of each masked position, [B, P].
 
-    It is the divergence of the probabilities, and for each pair of layers one
-    minus the mean cosine of their hidden states in the row.
+    It is the divergence of the probabilities, and for each pair of layers their
+    distance in the row: one minus the mean cosine of hidden states, the mean
+    squared difference of attention scores, the mean divergence of relations.
 
     Args:
       bert: the student's BertModel.
@@ -121,20 +149,27 @@ class PretrainingTeacher:
         modeling.reshape_to_matrix(masked),
         teacher.get_embedding_table(),
       )
-      hidden = [self._layer(teacher, other) for _, other in self.layers]
     losses = distillation.divergence(
       logits, tf.stop_gradient(targets), self.distillation.temperature
     )
     losses = tf.reshape(losses, tf.shape(positions))
-    for (index, _), wanted in zip(self.layers, hidden, strict=True):
-      found = self._layer(bert, index)
-      distance = cosine_distance(found, wanted, features["input_mask"])
+    for distance in self._distances(bert, teacher, features["input_mask"]):
       losses += distance[:, tf.newaxis]
     return losses
 
-  @staticmethod
-  def _layer(bert, index):
-    return tf.cast(bert.get_all_encoder_layers()[index], tf.float32)
+  def _distances(self, bert, teacher, mask):
+    """Yields how far pairs of layers are apart in each target, float [B]."""
+    heads = self.config.num_attention_heads
+    for pair in self.layers:
+      both = list(zip((bert, teacher), pair, strict=True))
+      hidden = [model.get_all_encoder_layers()[index] for model, index in both]
+      parts = [projections(*of_model, heads) for of_model in both]
+      if "hidden" in self._targets:
+        yield cosine_distance(*hidden, mask)
+      if "attention" in self._targets:
+        yield score_distance(*parts, mask)
+      if "relations" in self._targets:
+        yield relation_distance(*parts, mask)
 
 
 def cosine_distance(x: tf.Tensor, y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -149,6 +184,66 @@ def cosine_distance(x: tf.Tensor, y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
   mask = tf.cast(mask, tf.float32)
   cosines = tf.reduce_sum(x * y, axis=-1) * mask
   return 1.0 - tf.reduce_sum(cosines, axis=1) / tf.reduce_sum(mask, axis=1)
+
+
+def projections(
+  model: modeling.BertModel, layer: int, num_heads: int
+) -> list[tf.Tensor]:
+  """Queries, keys and values of a layer, each float [B, N, S, D].
+
+  They are computed again. N may be another number of heads than the model's.
+  """
+  x, weights = model.inputs[layer], model.blocks[layer][0].attention
+  parts = [layers.affine(layers.reshape_to_matrix(x), pair) for pair in weights]
+  return [
+    tf.cast(layers.split_heads(y, x, num_heads), tf.float32) for y in parts
+  ]
+
+
+def score_distance(
+  x: Sequence[tf.Tensor], y: Sequence[tf.Tensor], mask: tf.Tensor
+) -> tf.Tensor:
+  """The mean squared difference of attention scores of each row, float [B].
+
+  Jiao et al. (2020), equation 7: of scores before the softmax, over the heads
+  and all pairs of positions.
+
+  Args:
+    x, y: queries, keys and values, each float [B, N, S, D], where D may
+      differ; y has no gradient.
+    mask: integer [B, S], 0 at padding.
+  """
+  found, wanted = (_products(query, key) for query, key, _ in (x, y))
+  squares = tf.reduce_mean(tf.square(found - tf.stop_gradient(wanted)), axis=1)
+  mask = tf.cast(mask, tf.float32)
+  pairs = mask[:, :, tf.newaxis] * mask[:, tf.newaxis]
+  return tf.reduce_sum(squares * pairs, [1, 2]) / tf.reduce_sum(pairs, [1, 2])
+
+
+def relation_distance(
+  x: Sequence[tf.Tensor], y: Sequence[tf.Tensor], mask: tf.Tensor
+) -> tf.Tensor:
+  """How far relations between positions are apart in each row, float [B].
+
+  Wang et al. (2020), equations 5 to 8: KL(y, x) of the distributions of
+  attention, and of those of values over values, each the mean over heads and
+  positions.
+
+  Args: see `score_distance`.
+  """
+  mask, losses = tf.cast(mask, tf.float32), 0.0
+  keys = mask[:, tf.newaxis, tf.newaxis]
+  for i, j in ((0, 1), (2, 2)):
+    found, wanted = (_products(part[i], part[j]) for part in (x, y))
+    wanted = tf.stop_gradient(wanted)
+    losses += distillation.divergence(found, wanted, 1.0, keys)
+  losses = tf.reduce_mean(losses, axis=1) * mask
+  return tf.reduce_sum(losses, axis=1) / tf.reduce_sum(mask, axis=1)
+
+
+def _products(x, y):
+  """x y' / sqrt(D), float [B, N, S, S]."""
+  return tf.matmul(x, y, transpose_b=True) / math.sqrt(x.shape[-1])
 
 
 def parse_layers(pairs: Sequence[str]) -> list[tuple[int, int]]:

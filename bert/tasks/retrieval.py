@@ -14,6 +14,8 @@ from bert.data import tables, vector_index
 from bert.errors import UserError, shortened
 from bert.reports import embeddings as page
 from bert.tasks import text_pairs
+from bert.training import ops
+from bert.training.task import Evaluation
 
 # Names of the columns of BEIR's files; a corpus may also have titles.
 _ID, _TEXT, _TITLE = "_id", "text", "title"
@@ -21,6 +23,8 @@ _QRELS = ("query-id", "corpus-id", "score")
 
 RECALLS = (1, 5, 10, 100)
 METRICS = (*("mrr_at_10", "ndcg_at_10"), *(f"recall_at_{k}" for k in RECALLS))
+
+Vectors = Mapping[str, np.ndarray]  # From a text to its vector [D].
 
 # Queries that are compared with the corpus at a time, and documents.
 _QUERIES, _DOCUMENTS = 256, 16384
@@ -44,6 +48,19 @@ class Retrieval:
       [document + text for text in self.corpus],
       self.relevant,
     )
+
+
+@dataclasses.dataclass
+class Ranked(Evaluation):
+  """The Evaluation of vectors.
+
+  Attributes:
+    found: for the report, a `page.Query` of each query.
+    scored: for the report, a `page.Scored` of each pair with a score.
+  """
+
+  found: Sequence[page.Query] = ()
+  scored: Sequence[page.Scored] = ()
 
 
 def of_pairs(pairs: Sequence[text_pairs.Pair]) -> Retrieval:
@@ -153,3 +170,33 @@ def metrics_of(found: Sequence[page.Query]) -> dict[str, float]:
       share = np.count_nonzero(gains[:k]) / len(query.relevant)
       values[f"recall_at_{k}"].append(share)
   return {name: float(np.mean(column)) for name, column in values.items()}
+
+
+def find(
+  vectors: Vectors, searched: Retrieval, size: int | None = None
+) -> list[page.Query]:
+  """What each query finds with the vectors of texts, cut to a size."""
+  texts = searched.queries, searched.corpus
+  queries, corpus = (_unit_vectors(vectors, part, size) for part in texts)
+  hits = top_k(queries, corpus, max(RECALLS))
+  rows = zip(searched.queries, searched.relevant, hits, strict=True)
+  return [
+    page.Query(text, searched.corpus, relevant, *hits_of_query)
+    for text, relevant, hits_of_query in rows
+  ]
+
+
+def _unit_vectors(vectors, texts, size=None):
+  """The vectors of texts [N, D], cut to a size and scaled to length 1."""
+  found = np.stack([vectors[text][:size] for text in texts])
+  norms = np.linalg.norm(found, axis=1, keepdims=True)
+  return found / np.maximum(norms, ops.SMALLEST_NORM)
+
+
+def cosines(
+  vectors: Vectors, pairs: Sequence[text_pairs.Pair], size: int | None = None
+) -> np.ndarray:
+  """The cosine of the texts of each pair, [N]; `vectors` are cut to a size."""
+  columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)
+  first, second = (_unit_vectors(vectors, texts, size) for texts in columns)
+  return np.sum(first * second, axis=1)

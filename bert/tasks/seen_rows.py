@@ -62,6 +62,22 @@ def decode(text: str) -> frozenset[bytes]:
   return frozenset(joined[start : start + _SIZE] for start in starts)
 
 
+def log_missing(
+  name: str, rows: Iterable[InputExample], trained_on: frozenset[bytes]
+) -> None:
+  """Warns if most rows that a model was trained on are not among the rows."""
+  missing = trained_on.difference(map(row_hash, rows))
+  if 2 * len(missing) > len(trained_on):
+    logging.warning(
+      "%s: %d of the %s that the initial model was trained on are missing, so "
+      "it may forget what it learned from them; put old and new rows into one "
+      "table",
+      name,
+      len(missing),
+      plural(len(trained_on), "row"),
+    )
+
+
 def log_seen(
   name: str, dev: Sequence[InputExample], trained_on: frozenset[bytes]
 ) -> None:

@@ -281,9 +281,9 @@ class SquadTask(Task):
     examples, _ = self._read(path, False)
     return examples
 
-  def reading_with(self, tokenizer: tokenization.FullTokenizer) -> Task:
-    reader = super().reading_with(tokenizer)
-    reader._make_windows = squad.WindowMaker(tokenizer, self.settings)
+  def reading_with(self, other: Task) -> Task:
+    reader = super().reading_with(other)
+    reader._make_windows = squad.WindowMaker(other.tokenizer, self.settings)
     return reader
 
   def answer(

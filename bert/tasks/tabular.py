@@ -15,6 +15,7 @@ from absl import logging
 
 from bert.errors import UserError, listing, plural, shortened
 from bert.data.tables import read_table
+from bert.tasks import seen_rows
 from bert.tasks.examples import DataProcessor, InputExample
 from bert.tasks.labels import (
   LABEL_SEPARATOR,
@@ -48,7 +49,7 @@ class TableProcessor(DataProcessor):
       labels of the test file are not read.
     text_a_column, text_b_column, label_column, id_column: names or indices.
       Without `id_column`, ids are row numbers, counted from 0. Only the test
-      file needs to have this column.
+      file needs to have this column, and that only with `needs_ids`.
     header: whether TSV and CSV files have a header.
     delimiter: what separates their columns; see `read_table`.
     kind: a key of `labels.KINDS`.
@@ -70,6 +71,7 @@ class TableProcessor(DataProcessor):
   text_b_column: str | int | None = None
   label_column: str | int = "label"
   id_column: str | int | None = None
+  needs_ids: bool = True
   header: bool = True
   delimiter: str | None = None
   kind: str = Classification.kind
@@ -104,7 +106,10 @@ class TableProcessor(DataProcessor):
     return [] if self.dev_file else self._split[1]
 
   def log_data(self) -> None:
-    """Warns if the rows for evaluation may have been trained on before."""
+    """Warns of rows that a training should have, or should not evaluate on."""
+    if self.seen and self.train_file and self.labels is None:
+      rows, trained_on = self._read("train"), self.seen.trained_on
+      seen_rows.log_missing(self._path("train"), rows, trained_on)
     if self.seen is None and self.train_file and not self.dev_file:
       logging.warning(
         "%s: the model may have been trained on some of the rows that it is "
@@ -194,7 +199,8 @@ class TableProcessor(DataProcessor):
       name = getattr(self, flag)
       if name is None or (field == "label" and not with_labels):
         continue
-      if field == "guid" and with_labels and table.find_column(name) is None:
+      is_needed = field != "guid" or (self.needs_ids and not with_labels)
+      if not is_needed and table.find_column(name) is None:
         continue  # Only predictions need ids.
       index = table.column_index(name, flag)
       columns.append((field, f"--{flag}={name}", index))

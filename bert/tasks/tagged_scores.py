@@ -168,9 +168,14 @@ class TaggedSet:
     if worst is None or known[worst]["f1"] > mean - 0.1:
       return ()
     f1, support = known[worst]["f1"], known[worst]["support"]
+    found = verdict.remedy(
+      self.results,
+      False,  # There are no weights of entities.
+      "add sentences with them to the training set, and check their labels",
+    )
     return (
       f"Entities of type {worst!r} have an F1 of {f1:.2f} ({support:,} here): "
-      f"add sentences with them to the training set, and check their labels.",
+      f"{found}.",
     )
 
   def _joined(self):

@@ -97,6 +97,7 @@ def read_rows(
   text_column: str = "text",
   id_column: str | None = None,
   delimiter: str | None = None,
+  usual_id_column: str = "id",
 ) -> list[Row]:
   """The rows of a table, or the lines of a text file.
 
@@ -106,7 +107,8 @@ def read_rows(
     path: a table as `tables.read_table` reads it, or a file with a text on each
       line, whose name ends in .txt or has no extension.
     text_column: the column of the text. All others are fields.
-    id_column: the column of the id. Default: "id", if there is one.
+    id_column: the column of the id. Default: `usual_id_column`, if the table
+      has it.
     delimiter: see `tables.read_table`.
   """
   name = path.lower().removesuffix(".gz")
@@ -115,7 +117,10 @@ def read_rows(
     found = ((f"{path}:{n}: the text", "", line, {}) for n, line in lines)
   else:
     table = tables.read_table(path, delimiter=delimiter)
-    found = _table_rows(table, text_column, id_column)
+    id_index = table.find_column(usual_id_column)
+    if id_column is not None:
+      id_index = table.column_index(id_column, "id_column")
+    found = _table_rows(table, text_column, id_index)
   rows, places = {}, {}
   for where, key, text, fields in found:
     text = text_of(text, where).strip()
@@ -129,13 +134,9 @@ def read_rows(
   return list(rows.values())
 
 
-def _table_rows(table, text_column, id_column):
+def _table_rows(table, text_column, id_index):
   """Yields where a row is, its id, its text, and its fields."""
   text_index = table.column_index(text_column, "text_column")
-  if id_column is None:
-    id_index = table.names.index("id") if "id" in table.names else None
-  else:
-    id_index = table.column_index(id_column, "id_column")
   others = [
     (index, name)
     for index, name in enumerate(table.names)
@@ -146,6 +147,11 @@ def _table_rows(table, text_column, id_column):
     key = "" if id_index is None else row[id_index]
     fields = {name: row[i] for i, name in others if row[i] is not None}
     yield where, "" if key is None else str(key), row[text_index], fields
+
+
+def has_own_id(row: Row) -> bool:
+  """Whether a row's id was in its table."""
+  return row.id != _hash(row.text, row.fields)
 
 
 def _hash(text, fields):
@@ -160,12 +166,13 @@ def change(
   removed_ids: Collection[str] = (),
   dtype: str | None = None,
   progress: Progress = lambda count: None,
+  **columns: str,
 ) -> tuple[int, int]:
   """Adds rows to the index in a folder, or makes it, and removes rows.
 
   A row replaces the one with its id. Only new rows are encoded. The index
   changes when all is computed. A new index stores its vectors as `dtype`, by
-  default float16.
+  default float16, and the `columns` of its Header.
 
   Returns:
     The number of rows that were encoded, and of those in the index now.
@@ -177,7 +184,8 @@ def change(
       width = encode(model, [rows[0].text]).shape[1]
       name = model.folder
       name = os.path.abspath(name) if os.path.isdir(name) else name
-      header = Header(name, fingerprint(model), width, dtype or "float16")
+      dtype = dtype or "float16"
+      header = Header(name, fingerprint(model), width, dtype, **columns)
     else:
       index = VectorIndex(folder)
       check_model(folder, index, model)

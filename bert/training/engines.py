@@ -1,11 +1,8 @@
 """Other runtimes than TensorFlow for the encoder of a trained model.
 
-    before = fingerprint(model)
-    weights = ...  # Read after that.
-    engine = load_engine(
-      "openvino", model, weights, ["pooled_output"], None, before
-    )
-    engine(features)["pooled_output"]  # float32 [B, H]
+    encoder = GraphEncoder("openvino", "int8", model, 128)
+    with store:  # In a tf.function.
+      vectors = encoder(features, lambda bert: bert.get_pooled_output())
 
 The encoder, which takes nearly all of the time, is written once as an ONNX file
 into the folder `onnx` beside the checkpoint. The output layer of the task stays
@@ -21,7 +18,8 @@ import logging as python_logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -39,13 +37,13 @@ from bert.training import (
   runtimes,
 )
 
+_T = TypeVar("_T")
+
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"
 
 # Raised when `onnx_graph.encoder` changes, so that older files are not used.
 _VERSION = 2
-
-Engine = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 class EncodedBatch:
@@ -53,23 +51,15 @@ class EncodedBatch:
 
   Args:
     config: the BertConfig.
-    outputs: dict from the names in `output_shapes` to tensors.
-
-  Attributes:
-    read: the names of the outputs that were read.
+    get: from a name in `output_shapes` to the tensor.
   """
 
   def __init__(
-    self, config: modeling.BertConfig, outputs: Mapping[str, tf.Tensor]
+    self, config: modeling.BertConfig, get: Callable[[str], tf.Tensor]
   ):
     self._count = config.num_hidden_layers
     self._table_shape = [config.vocab_size, config.embedding_width]
-    self._outputs = outputs
-    self.read = set()
-
-  def _get(self, name):
-    self.read.add(name)
-    return self._outputs[name]
+    self._get = get
 
   def get_pooled_output(self) -> tf.Tensor:
     """float [B, H]: [CLS] transformed."""
@@ -97,66 +87,120 @@ def output_shapes(config: modeling.BertConfig) -> dict[str, list[int | None]]:
   return {onnx_graph.POOLED: [None, size], **shapes}
 
 
-def load_engine(
-  runtime: str,
-  model: model_folder.Model,
-  weights: checkpoints.Checkpoint,
-  wanted: Sequence[str],
-  precision: str | None,
-  before: str,
-  length: int,
-) -> Engine:
-  """A function that computes the encoder.
+class GraphEncoder:
+  """The encoder of another runtime, called from a graph of TensorFlow.
 
   Args:
     runtime: "onnxruntime" or "openvino".
-    model: the model's files.
-    weights: its checkpoint.
-    wanted: the outputs to compute, of `output_shapes`.
-    precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that
-      if the processor supports it, else float32.
-    before: the `fingerprint` of the model before the checkpoint was opened.
+    precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that if
+      the processor supports it, else float32.
+    model: the model's files. Its checkpoint may be unknown yet, and is that of
+      the active store then.
     length: the positions of a row.
 
-  Returns:
-    From the three sequences, integer [B, S], to a dict of float32 arrays. It
-    may be called from several threads.
+  Attributes:
+    model: its files.
+    precision: that of the batches to come.
   """
-  runtimes.check_runtime(runtime, precision)
-  handlers = list(python_logging.root.handlers)
-  flag = f"--runtime={runtime}"
-  package = import_optional(runtime, flag, runtimes.REQUIREMENTS)
-  python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
-  wanted, lock = sorted(wanted), threading.Lock()
 
-  def export(**options):
-    path = _exported_encoder(model, weights, wanted, before, **options)
-    if precision != runtimes.INT8:
-      return path
-    return _quantized_encoder(path, runtime, model, weights, length, **options)
+  def __init__(
+    self,
+    runtime: str,
+    precision: str | None,
+    model: model_folder.Model,
+    length: int,
+  ):
+    runtimes.check_runtime(runtime, precision)
+    self.model, self.precision = model, precision
+    self._runtime, self._length = runtime, length
+    # Of the model before its checkpoint is opened.
+    self._before = fingerprint(model) if model.checkpoint else None
+    self._engines = {}
 
-  encoder = export()
-  load = _load_openvino if runtime == "openvino" else _load_onnxruntime
-  try:
-    compute = load(package, encoder, precision)
-  except Exception as error:  # Each runtime has its own.
-    if isinstance(encoder, bytes):
-      raise
-    reason = shortened(" ".join(str(error).split()))
-    logging.warning("%s is damaged (%s); exporting it again", encoder, reason)
-    encoder = export(reuses=False)
-    compute = load(package, encoder, precision)
+  def __call__(
+    self, features: Mapping[str, tf.Tensor], head: Callable[[EncodedBatch], _T]
+  ) -> _T:
+    """What `head` makes of a batch [B, ..., S], with the weights of the store.
 
-  def run(features):
-    inputs = {}
-    for name in records.SEQUENCES:
-      ids = np.asarray(features[name], np.int64)
-      inputs[name] = ids.reshape(-1, ids.shape[-1])  # Each sequence is a row.
-    with lock:  # One batch uses all cores.
-      outputs = compute(inputs)
-    return dict(zip(wanted, outputs, strict=True))
+    The engine is loaded when this is called, in a tf.function.
+    """
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+      runtime = f"--runtime={self._runtime}"
+      raise UserError(f"{runtime} runs on one device, not on several")
+    self._weights = variables.current_store().initial_values
+    self.model = self.model._replace(checkpoint=self._weights.prefix)
+    self._before = self._before or fingerprint(self.model)
+    config, wanted = self.model.config, set()
+    shapes = output_shapes(config)
 
-  return run
+    def note(name):
+      wanted.add(name)
+      return tf.compat.v1.placeholder(tf.float32, shapes[name])
+
+    def trace():  # A graph that is never run tells what `head` reads.
+      head(EncodedBatch(config, note))
+
+    tf.function(trace, autograph=False).get_concrete_function()
+    names = sorted(wanted)
+    self._engine(names)
+
+    def call(*sequences):
+      return self._engine(names)(sequences)
+
+    sequences = [features[name] for name in records.SEQUENCES]
+    outputs = tf.numpy_function(call, sequences, [tf.float32] * len(names))
+    found = dict(zip(names, outputs, strict=True))
+    return head(
+      EncodedBatch(config, lambda n: tf.ensure_shape(found[n], shapes[n]))
+    )
+
+  def _engine(self, wanted):
+    """From the three sequences to outputs, in the current precision."""
+    key = self.precision, *wanted
+    if key not in self._engines:
+      self._engines[key] = self._load(*key)
+    return self._engines[key]
+
+  def _load(self, precision, *wanted):
+    """A function that computes the outputs `wanted`.
+
+    It may be called from several threads.
+    """
+    handlers = list(python_logging.root.handlers)
+    flag = f"--runtime={self._runtime}"
+    package = import_optional(self._runtime, flag, runtimes.REQUIREMENTS)
+    python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
+    lock = threading.Lock()
+
+    def export(**options):
+      model, weights = self.model, self._weights
+      path = _exported_encoder(model, weights, wanted, self._before, **options)
+      if precision != runtimes.INT8:
+        return path
+      args = self._runtime, model, weights, self._length
+      return _quantized_encoder(path, *args, **options)
+
+    encoder = export()
+    load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
+    try:
+      compute = load(package, encoder, precision)
+    except Exception as error:  # Each runtime has its own.
+      if isinstance(encoder, bytes):
+        raise
+      reason = shortened(" ".join(str(error).split()))
+      logging.warning("%s is damaged (%s); exporting it again", encoder, reason)
+      encoder = export(reuses=False)
+      compute = load(package, encoder, precision)
+
+    def run(sequences):
+      inputs = {}
+      for name, ids in zip(records.SEQUENCES, sequences, strict=True):
+        # Each sequence is a row.
+        inputs[name] = ids.astype(np.int64).reshape(-1, ids.shape[-1])
+      with lock:  # One batch uses all cores.
+        return compute(inputs)
+
+    return run
 
 
 def _load_onnxruntime(package, encoder, precision):

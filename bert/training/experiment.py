@@ -30,15 +30,18 @@ from bert.training import (
   checkpoints,
   data_checks,
   devices,
+  engines,
   estimator,
   folder_lock,
   inputs,
   memory,
   model_folder,
   plan,
+  precision_loss,
   predictor,
   record_files,
   run_record,
+  runtimes,
   start_checks,
   summaries,
   task_file,
@@ -70,6 +73,7 @@ class Experiment:
 
   def __init__(self, task: Task, model: ModelFiles, settings: Settings):
     self._task = task
+    self._encoder = None
     self._model_files = model
     self._settings = settings
     if settings.calibrate and "dev" in settings.splits and not task.labels:
@@ -172,6 +176,8 @@ class Experiment:
         settings.output_dir, settings.do_train, self._is_trained
       )
       self._make_row_sets()
+      if settings.runtime != runtimes.TENSORFLOW:
+        self._encoder = self._make_encoder()
       model = self._build_estimator()
       self._train_or_load(model)
       if settings.calibrate and "dev" in settings.splits:
@@ -180,6 +186,7 @@ class Experiment:
       evaluations, results = [], {}
       for rows in dev_sets:
         evaluations.append(self._evaluate(model, rows))
+        self._measure_int8(model, rows, evaluations[-1])
         self._write_results(rows.suffix, evaluations[-1])
         for name, value in evaluations[-1].results.items():
           results[name + rows.suffix] = value
@@ -321,6 +328,7 @@ class Experiment:
       settings.gradient_checkpointing,
       self._kept_rows,
       settings.use_xla != "true" and not settings.use_tpu,
+      self._encoder,
     )
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
@@ -464,6 +472,30 @@ class Experiment:
     evaluation.results["global_step"] = model.global_step
     return evaluation
 
+  def _make_encoder(self):
+    settings, task = self._settings, self._task
+    # The weights are those that the Estimator loads.
+    model = model_folder.Model(self._model_files.config, task.tokenizer, "")
+    length = task.feature_spec(False)["input_mask"].shape[-1]
+    wanted = settings.runtime, settings.precision
+    return engines.GraphEncoder(*wanted, model, length)
+
+  def _measure_int8(self, model, rows, evaluation):
+    """Writes what eight bits cost on a development set, if they are used."""
+    encoder, settings = self._encoder, self._settings
+    if encoder is None or settings.precision != runtimes.INT8:
+      return
+
+    def compute_full():
+      encoder.precision = "float32"
+      found = self._evaluate(model, rows).results
+      encoder.precision = runtimes.INT8
+      return found
+
+    path = precision_loss.path_of(encoder.model, settings.runtime, rows.suffix)
+    small = {n: v for n, v in evaluation.results.items() if n != "global_step"}
+    precision_loss.write(path, small, compute_full)
+
   def _calibrate(self, model):
     """Fits the temperatures to the first development set, and keeps them."""
     rows, size = self._row_sets["dev"][0], self._settings.eval_batch_size
@@ -482,6 +514,7 @@ class Experiment:
     evaluation = self._task.write(folder, rows, answers)
     if evaluation:
       evaluation.results["global_step"] = model.global_step
+      self._measure_int8(model, rows, evaluation)
       self._write_results(rows.suffix, evaluation)
       self._report([evaluation], record)
     return evaluation.results if evaluation else {}
@@ -504,6 +537,10 @@ class Experiment:
     folder, task = self._settings.output_dir, self._task
     if not task.kind:
       return
+    if not self._settings.do_train:  # It may calibrate a trained model.
+      flags, given = self._record.content["flags"], self._settings.flags.given
+      given = {name: flags[name] for name in given}
+      record = {**record, "flags": {**record["flags"], **given}}
     verdicts = {}
     for evaluation in evaluations:
       sample = evaluation.sample and evaluation.sample()

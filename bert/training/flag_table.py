@@ -281,6 +281,21 @@ SOFT_TARGETS = (
        check=POSITIVE, used="teacher"),
 )
 
+# The teacher of a pre-training.
+PRETRAINING_TEACHER = (
+  TEACHER.but(
+    help="A pre-trained model with the same vocabulary. The student learns "
+    "from its probabilities of masked words, too."),
+  *SOFT_TARGETS,
+  Flag("distill_layers", [],
+       "Pairs of a layer of the student and one of the teacher, such as "
+       "0:1,1:3,2:5, which become alike.", used="teacher"),
+  Flag("distill_targets", ["hidden"],
+       "What becomes alike in these pairs: hidden (states, by their cosine), "
+       "attention (scores, as in TinyBERT), relations (distributions of "
+       "attention and of values, as in MiniLM), or several.", used="teacher"),
+)
+
 UNLABELED_FILE = Flag("unlabeled_file", None,
                       "Further examples to train on, which need no labels: a "
                       "text, or a pair, A ||| B, in each line. For questions "

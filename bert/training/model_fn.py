@@ -18,6 +18,7 @@ from bert.data import records, sequences
 from bert.training import (
   batch_gradients,
   checkpoints,
+  engines,
   estimator,
   micro_batches,
   ops,
@@ -35,6 +36,7 @@ def build_model_fn(
   gradient_checkpointing: bool = False,
   kept_rows: Mapping[str, Sequence[int | None]] | None = None,
   cuts: bool = True,
+  encoder: engines.GraphEncoder | None = None,
 ) -> estimator.ModelFn:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
@@ -43,14 +45,20 @@ def build_model_fn(
     use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.
     cuts: see `cuts_groups` of `batch_gradients.compute_gradients`.
+    encoder: computes the encoder in place of TensorFlow; not for training.
   """
   if update is not None and precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
   options = use_one_hot_embeddings, precision, gradient_checkpointing
 
   def compute(features, mode):
-    bert = encode(config, features, mode == "train", *options)
-    outputs = task.outputs(bert, features, mode)
+    def head(bert):
+      return task.outputs(bert, features, mode)
+
+    if encoder:
+      outputs = encoder(features, head)
+    else:
+      outputs = head(encode(config, features, mode == "train", *options))
     return outputs, _loss(outputs, features, mode == "train")
 
   def forward(features):

@@ -10,6 +10,7 @@ encoder and the head of the task to them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
@@ -21,7 +22,6 @@ from bert import kernels
 import modeling
 from bert import variables
 from bert.errors import UserError
-from bert.data import records
 from bert.training import (
   checkpoints,
   devices,
@@ -55,10 +55,10 @@ class Predictor:
     strategy: a `tf.distribute.Strategy`; default: the current one.
     pad_to_max_length: give all batches the one static shape of `spec`.
     precision: see BertModel. None is float32, or what a runtime prefers; see
-      `engines.load_engine`.
+      `engines.GraphEncoder`.
     use_one_hot_embeddings: see BertModel.
     runtime: what computes the encoder: "tensorflow", or another that
-      `engines.load_engine` knows.
+      `engines.GraphEncoder` knows.
     outputs: which outputs of the head to compute, with their axes; default:
       those of `task.output_axes`.
   """
@@ -100,8 +100,9 @@ class Predictor:
     self._is_full = pad_to_max_length or self._replicas > 1
     self._check_sizes()
     model_folder.check_vocabulary(model)
-    uses_engine = runtime != runtimes.TENSORFLOW
-    before = engines.fingerprint(model) if uses_engine else None
+    self._encoder, length = None, self._spec["input_mask"].shape[-1]
+    if runtime != runtimes.TENSORFLOW:
+      self._encoder = engines.GraphEncoder(runtime, precision, model, length)
     wanted = modeling.variable_shapes(model.config)
     weights = checkpoints.load_weights(
       model.checkpoint,
@@ -111,17 +112,10 @@ class Predictor:
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
-    self._engine, encoded = None, {}
-    if uses_engine:
-      encoded = self._needed_outputs(runtime)
-      length = self._spec["input_mask"].shape[-1]
-      self._engine = engines.load_engine(
-        runtime, model, weights, list(encoded), precision, before, length
-      )
     self._programs = Programs(
       self._model_fn, {}, self._store, self._strategy, use_xla=False
     )
-    self._batch_spec = self._signature(**encoded)
+    self._batch_spec = self._signature()
     self._outputs = self._traced_outputs()
 
   def __call__(
@@ -209,9 +203,9 @@ class Predictor:
   def _model_fn(self, features, labels, mode, params):
     """What the programs compute, as a `model_fn`."""
     del labels, params
-    if self._engine:
-      batch = engines.EncodedBatch(self._config, features)
-      outputs = self._head(batch, features)
+    if self._encoder:
+      head = functools.partial(self._head, features=features)
+      outputs = self._encoder(features, head)
     else:
       outputs = self.compute(features)
     return EstimatorSpec(mode, predictions=outputs)
@@ -236,12 +230,6 @@ class Predictor:
   def _call(self, program, rows, largest):
     """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
-    if self._engine:  # It reads one sequence a row.
-      length = features["input_ids"].shape[-1]
-      sequences = {
-        n: features[n].reshape(-1, length) for n in records.SEQUENCES
-      }
-      features |= self._engine(sequences)
     results = program({n: tf.constant(x) for n, x in features.items()})
     outputs = {name: results[name].numpy() for name in self._outputs}
     check_finite(outputs, f"checkpoint {self._store.initial_values.prefix}")
@@ -274,8 +262,8 @@ class Predictor:
     # A view would keep the whole batch in memory.
     return values[cut].copy()
 
-  def _signature(self, **encoded):
-    """The TensorSpec of each feature [B, ...], and of the encoder's outputs."""
+  def _signature(self):
+    """The TensorSpec of each feature [B, ...]."""
     axes = self._spec["input_mask"].cut_axes
     any_size = {} if self._pads else dict.fromkeys(axes)
     count = self._batch_size if self._pads else None
@@ -285,26 +273,7 @@ class Predictor:
         [count, *_cut_shape(feature, any_size)], _tensor_type(feature)
       )
       for name, feature in self._spec.items()
-    } | {"row_index": index, "is_real_example": index, **encoded}
-
-  def _needed_outputs(self, runtime):
-    """The TensorSpec of each output of the encoder that the head reads."""
-    if self._replicas > 1:
-      raise UserError(f"--runtime={runtime} runs on one device, not on several")
-    shapes = engines.output_shapes(self._config)
-    specs = {name: tf.TensorSpec(shape) for name, shape in shapes.items()}
-    read = set()
-
-    def trace(features, encoded):
-      batch = engines.EncodedBatch(self._config, encoded)
-      with self._store:
-        self._head(batch, features)
-      read.update(batch.read)
-
-    tf.function(
-      trace, input_signature=[self._signature(), specs], autograph=False
-    ).get_concrete_function()
-    return {name: specs[name] for name in read}
+    } | {"row_index": index, "is_real_example": index}
 
   def _check_sizes(self):
     length = self._spec["input_mask"].shape[-1]

@@ -82,6 +82,8 @@ class Settings:
   def run_config(self) -> estimator.RunConfig:
     """The RunConfig of the Estimator."""
     compiles = _USE_XLA[self.use_xla]
+    if self.runtime != runtimes.TENSORFLOW:
+      compiles = False  # XLA cannot compile calls of another runtime.
     return estimator.RunConfig(
       model_dir=self.output_dir,
       seed=self.seed,
@@ -208,13 +210,12 @@ def check_fine_tuning(
   is done beside the splits that are read.
   """
   splits = wanted_splits(flags)
-  for name, value in (
-    ("runtime", runtimes.TENSORFLOW),
-    ("precision", flags.precision.replace(runtimes.INT8, "float32")),
-  ):
-    if flags[name] != value:
-      asks = " or ".join(f"--{name}" for name in questions)
-      raise UserError(f"--{name}={flags[name]} is for {asks} only; omit it")
+  for name in ("runtime", "precision") if flags.do_train else ():
+    if flags[name] not in (runtimes.TENSORFLOW, *runtimes.PRECISIONS):
+      raise UserError(
+        f"--{name}={flags[name]} is for a trained model; omit it, or --do_train"
+      )
+  runtimes.check_runtime(flags.runtime, flags.precision)
   sample = [] if flags.get("dev_file") else ["sample"]
   taught = ["teacher"] if flags.teacher else []
   check_training(flags, *splits, *sample, *taught, *runs)

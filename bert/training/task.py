@@ -429,10 +429,10 @@ class Task:
       found.append(self.example(*parts))
     return found
 
-  def reading_with(self, tokenizer: tokenization.FullTokenizer) -> Task:
+  def reading_with(self, other: Task) -> Task:
     """The same task, whose rows have the word pieces of another model."""
     reader = copy.copy(self)
-    reader.tokenizer = tokenizer
+    reader.tokenizer = other.tokenizer
     return reader
 
   def soft_targets(self) -> dict[str, Sequence[str | int | None]]:

@@ -106,7 +106,7 @@ class Teacher:
     mask = rows["input_mask"]
     sizes = dict(zip(mask.cut_axes, mask.shape, strict=True))
     spec = {IS_LABELED: records.Feature()}
-    for name, axes in self._task.soft_targets().items():
+    for name, axes in self._head.soft_targets().items():
       shape = tuple(sizes.get(axis, axis) for axis in axes)
       cut = tuple(axis if isinstance(axis, str) else None for axis in axes)
       spec[PREFIX + name] = records.Feature(shape, "float32", cut)
@@ -136,10 +136,9 @@ class Teacher:
   def _groups(self, examples, is_training):
     """The rows of each example, and, if they differ, those for the teacher."""
     own = self._task.features(bar(examples), is_training)
-    student, teacher = (t.tokenizer for t in (self._task, self._head))
-    if _identity(student) == _identity(teacher):
+    reader = self._task.reading_with(self._head)
+    if _identity(reader) == _identity(self._task):
       return iter(own), None
-    reader = self._task.reading_with(teacher)
     return iter(own), iter(reader.features(examples, is_training))
 
   def _with_targets(self, groups, theirs, is_labeled, folder, used):
@@ -204,15 +203,36 @@ class Teacher:
         self._head,
         _BATCH_SIZE,
         precision=self._precision,
-        outputs=self._head.soft_targets(),
+        outputs=None if self._has_texts else self._head.soft_targets(),
       )
+    compute = self._of_texts if self._has_texts else self._predictor
     spec, found = self.spec(), {}
-    for name, values in self._predictor(rows).items():
+    for name, values in compute(rows).items():
       shape = spec[PREFIX + name].shape
       found[name] = np.zeros([len(rows), *shape], np.float32)
       for target, value in zip(found[name], values, strict=True):
         target[tuple(map(slice, value.shape))] = value
     return found
+
+  @property
+  def _has_texts(self):
+    """Whether each row has several texts, which are rows for the teacher."""
+    specs = self._task.feature_spec(True), self._head.feature_spec(False)
+    student, teacher = (len(spec["input_mask"].shape) for spec in specs)
+    return student > teacher
+
+  def _of_texts(self, rows):
+    """The outputs of the texts of each row. Equal texts are computed once."""
+    distinct, numbers = {}, []
+    for row in rows:
+      texts = zip(*(row[name] for name in records.SEQUENCES), strict=True)
+      keys = [tuple(map(tuple, text)) for text in texts if any(text[1])]
+      numbers.append([distinct.setdefault(key, len(distinct)) for key in keys])
+    texts = [dict(zip(records.SEQUENCES, key, strict=True)) for key in distinct]
+    return {
+      name: [values[texts_of_row] for texts_of_row in numbers]
+      for name, values in self._predictor(texts).items()
+    }
 
 
 def _head_of(folder, task):
@@ -223,10 +243,12 @@ def _head_of(folder, task):
   return type(task)(settings)
 
 
-def _identity(tokenizer):
-  """What tells tokenizers apart."""
+def _identity(task):
+  """What tells apart how tasks read a text."""
+  tokenizer, settings = task.tokenizer, task.settings
   pieces = getattr(tokenizer, "vocab", None)
-  return pieces and (list(pieces), tokenizer.basic_tokenizer.do_lower_case)
+  casing = pieces and tokenizer.basic_tokenizer.do_lower_case
+  return pieces and (list(pieces), casing, settings)
 
 
 def _used(row):

@@ -68,15 +68,6 @@ def test_values_and_gradient(precision):
     np.testing.assert_allclose(a, b, atol=tolerance, rtol=tolerance)
 
 
-def test_all_layers_share_the_programs():
-  def twice(x):
-    gelu = functools.partial(kernels.activate, layers.gelu)
-    return gelu(2.0 * gelu(x))
-
-  *_, graph_def = with_gradient(twice, matrix(), True)
-  assert number_of_programs(graph_def) == 2
-
-
 def test_one_trace_serves_all_numbers_of_rows():
   signature = [tf.TensorSpec([None, WIDTH])] * 2
   gelu = functools.partial(kernels.activate, layers.gelu)
@@ -92,13 +83,6 @@ def test_one_trace_serves_all_numbers_of_rows():
     np.testing.assert_allclose(run(x, x)[0], layers.gelu(x), atol=1e-6)
   graph_def = run.get_concrete_function().graph.as_graph_def()
   assert number_of_programs(graph_def) == 2
-
-
-@pytest.mark.parametrize(("width", "expected"), [(WIDTH - 1, 0), (WIDTH, 2)])
-def test_small_matrices_are_not_compiled(width, expected):
-  gelu = functools.partial(kernels.activate, layers.gelu)
-  *_, graph_def = with_gradient(gelu, matrix(width=width), True)
-  assert number_of_programs(graph_def) == expected
 
 
 def test_a_setting_is_undone_after_an_error(monkeypatch):

@@ -69,19 +69,6 @@ def test_adam_trajectory_is_the_originals(golden, as_function):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_first_update_by_hand():
-  weight = tf.Variable([1.0, -2.0], name="weight")
-  optimizer = optimization.AdamWeightDecayOptimizer(0.5, epsilon=0.0)
-  with variables.VariableStore() as store:
-    optimizer.apply_gradients([(tf.constant([3.0, -7.0]), weight)])
-  # 0.1 g / sqrt(0.001 g^2) = 3.1623 sign(g), whatever the gradient.
-  np.testing.assert_allclose(
-    weight, [1.0 - 0.5 * 3.1622777, -2.0 + 0.5 * 3.1622777], rtol=1e-5
-  )
-  np.testing.assert_allclose(store["weight/adam_m"], [0.3, -0.7], rtol=1e-5)
-  np.testing.assert_allclose(store["weight/adam_v"], [0.009, 0.049], rtol=1e-5)
-
-
 def _adam_in_numpy(m, v, grad, step, is_corrected):
   """The moments and the direction of algorithm 1 of Kingma & Ba (2015)."""
   m = 0.9 * m + 0.1 * grad
@@ -187,36 +174,6 @@ def test_variables_of_one_name_do_not_share_moments():
   np.testing.assert_allclose(second, [1.418861, 2.418861], rtol=1e-5)
 
 
-def test_decay_alone_by_hand():
-  names = ("dense/kernel", "dense/bias", "LayerNorm/gamma", "x/layer_norm/g")
-  weights = [tf.Variable([2.0], name=name) for name in names]
-  optimizer = optimization.AdamWeightDecayOptimizer(
-    0.5, 0.01, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"]
-  )
-  with variables.VariableStore():
-    optimizer.apply_gradients([(tf.zeros([1]), w) for w in weights])
-  # 2 - 0.5 * 0.01 * 2 where weights decay.
-  np.testing.assert_allclose(
-    [w.numpy()[0] for w in weights], [1.99, 2.0, 2.0, 2.0], rtol=1e-6
-  )
-
-
-def test_create_optimizer_clips_and_counts():
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def step():
-    with store:
-      weight = variables.get_variable("kernel", [2])
-      # The gradient (30, 40) of norm 50 is clipped to (0.6, 0.8).
-      loss = tf.reduce_sum(weight * [30.0, 40.0])
-      optimization.create_optimizer(loss, 1.0, 10, None, use_tpu=False)
-
-  step()
-  np.testing.assert_allclose(store["kernel/adam_m"], [0.06, 0.08], rtol=1e-5)
-  assert store["global_step"].numpy() == 1
-
-
 def _lookup_loss():
   """A loss whose gradient has norm 85, of which 13 are of words' rows."""
   table = variables.get_variable("table", [5, 2])
@@ -284,20 +241,6 @@ def test_minimize_leaves_a_small_gradient_as_it_is():
 
   np.testing.assert_allclose(step(), 0.5, rtol=1e-6)
   np.testing.assert_allclose(store["kernel/adam_m"], [0.03, 0.04], rtol=1e-5)
-
-
-def test_minimize_in_a_v1_session():
-  v1 = tf.compat.v1
-  with tf.Graph().as_default(), v1.Session() as session:
-    train_op, logged = optimization.minimize(
-      _lookup_loss(), Optimization(1e-3, 10, 4)
-    )
-    session.run(v1.global_variables_initializer())
-    found = [session.run([logged, train_op])[0] for _ in range(3)]
-    assert session.run(v1.train.get_global_step()) == 3
-  rates = [f["learning rate"] for f in found]
-  np.testing.assert_allclose(rates, [0, 0.25e-3, 0.5e-3], rtol=1e-6)
-  np.testing.assert_allclose([f["gradient norm"] for f in found], 85, rtol=1e-6)
 
 
 def test_optimizers_in_v1_scopes_have_moments_of_their_own():
@@ -491,18 +434,3 @@ def test_a_strategy_of_one_device_updates_each_variable(runs_in_replicas):
     moment = store[f"{name}/adam_m"].numpy()
     np.testing.assert_allclose(moment, np.full(2**15, 0.1 * gradient), 1e-5)
     assert (store[name].numpy() < 0).all()
-
-
-def test_updates_of_large_variables_are_compiled():
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def update():
-    with store:
-      weights = [store.get(f"w{n}", [n], None) for n in (2**15, 2**15 - 1)]
-      loss = tf.add_n([tf.reduce_sum(w) for w in weights])
-      optimization.create_optimizer(loss, 0.1, 10, 0, False)
-
-  graph_def = update.get_concrete_function().graph.as_graph_def()
-  functions = graph_def.library.function
-  assert sum(f.attr["_XlaMustCompile"].b for f in functions) == 1

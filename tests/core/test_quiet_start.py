@@ -28,23 +28,6 @@ def _started(first_use, **environment):
   return result.stdout.strip(), result.stderr
 
 
-@pytest.mark.parametrize(
-  ("flags", "expected"), [("avx2 avx512f avx512dq", True), ("avx avx2", False)]
-)
-def test_what_the_processor_has(flags, expected, tmp_path, monkeypatch):
-  path = tmp_path / "cpuinfo"
-  path.write_text(f"model name : any\nflags : fpu {flags} vme\n")
-  opened = []
-
-  def open_it(name, **kwargs):
-    opened.append(name)
-    return path.open(**kwargs)
-
-  monkeypatch.setattr(startup, "open", open_it, raising=False)
-  assert startup._has_avx512() is expected
-  assert opened == ["/proc/cpuinfo"]
-
-
 def test_the_users_wish_counts():
   wish = "0" if startup._has_avx512() else "1"
   # TensorFlow, which reads it, need not load.

@@ -41,15 +41,6 @@ def test_a_seed_differs_by_step_micro_batch_and_replica(monkeypatch):
   assert len(set(seeds)) == 3 * 2 * 3 + 1
 
 
-def test_a_micro_batch_may_be_a_tensor():
-  with variables.VariableStore():
-    found = []
-    for index in (3, tf.constant(3), tf.constant(3, tf.int64)):
-      with variables.micro_batch(index):
-        found.append(variables.dropout_seed("site").numpy().tolist())
-  assert found[0] == found[1] == found[2]
-
-
 def test_sites_without_a_name_are_numbered_in_each_scope():
   def draw():
     return tuple(variables.dropout_seed().numpy())

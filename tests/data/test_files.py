@@ -56,13 +56,6 @@ def test_a_folder_that_cannot_be_created(tmp_path, name, reason):
     files.makedirs(tmp_path / name)
 
 
-def test_the_restriction_ends(own, tmp_path):
-  files.write_only_in(None)
-  files.write_file(tmp_path / "new", "new")
-  assert files.read_bytes(tmp_path / "new") == b"new"
-  assert files.writable_folder(str(tmp_path)) == str(tmp_path)
-
-
 @pytest.mark.parametrize(
   "open_outputs",
   [

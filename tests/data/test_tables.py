@@ -36,9 +36,6 @@ class TestReadTable:
     first = 1 if "json" in extension else 2
     assert table.lines == [first, first + 1]
 
-  def test_extension_in_capitals(self, tmp_path):
-    assert tables.read_table(write(tmp_path, "X.CSV", "a\n1\n")).rows == [["1"]]
-
   @pytest.mark.parametrize("mark", [b"", BOM])
   @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
   @pytest.mark.parametrize("end", [b"", b"\n"])
@@ -99,11 +96,6 @@ class TestReadTable:
     assert table.rows == [["a", "b"], ["c", "d"]]
     assert table.lines == [1, 2]
 
-  def test_one_row_without_header(self, tmp_path):
-    assert tables.read_table(write(tmp_path, "x.tsv", "a"), False).rows == [
-      ["a"]
-    ]
-
 
 def _zipped(name):
   """A zip archive with a file of that name."""
@@ -116,13 +108,9 @@ def _zipped(name):
 HALF = r"\ud83d"
 BROKEN = {
   "empty TSV": ("x.tsv", "", "{path} has no rows; pass a file with rows"),
-  "empty CSV": ("x.csv", "", "{path} has no rows"),
-  "empty JSON": ("x.jsonl", BOM, "{path} has no rows"),
-  "empty, packed": ("x.tsv.gz", "", "{path} has no rows"),
   "empty lines": ("x.tsv", "\n\n", "{path} has no rows"),
   "blank JSON": ("x.json", "\n \n", "{path} has no rows"),
   "header alone": ("x.tsv", "text\tlabel\n", "{path} has no rows"),
-  "header and empty": ("x.csv", "a,b\n\n\n", "has no rows"),
   "twice": ("x.csv", "a,b,a\n1,2,3\n", "{path}:1: .* 2 columns 'a'; rename"),
   "few columns": (
     "x.tsv",
@@ -134,27 +122,17 @@ BROKEN = {
     'a,b\n"1\n1",2\n1,2,3\n',
     "{path}:4: 3 columns where the first line has 2; .*quotation marks",
   ),
-  "empty row": ("x.csv", "a\n\n1\n", "{path}:2: 0 columns where .*; remove"),
-  "empty line": ("x.tsv", "a\tb\n\n1\t2", "{path}:2: 1 column .*; remove the"),
   "open quote": (
     "x.csv",
     'a,b\n"1\n1",2\n3,"4\n5,6\n',
     "{path}:4: .* in the row that starts here; close",
   ),
-  "text behind quote": ("x.csv", 'a\n"1" 2\n', "{path}:2: .* starts here"),
   "JSON cut off": (
     "x.jsonl",
     '{"a": 1}\n\n{"a": 2, "b',
     "{path}:3: .*: column 10 .*; write one JSON object per line",
   ),
-  "list": ("x.json", '[{"a": 1}]', "{path}:1: .* is not a JSON object"),
   "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is not a JSON object"),
-  "written over lines": (
-    "x.json",
-    '{\n"a": 1\n}',
-    "{path}:1: .*column 2 .*; write",
-  ),
-  "two objects": ("x.json", '{"a": 1} {"a": 2}', "{path}:1: Extra data"),
   "too deep": ("x.json", "[" * 200_000, "{path}:1: .*; write one"),
   "half a character": (
     "x.json",
@@ -166,13 +144,6 @@ BROKEN = {
     b"a,b\n1,2\nJos\xe9,3\n",
     "{path}:3: byte 11 is not UTF-8; convert",
   ),
-  "Latin-1 behind a mark": (
-    "x.tsv",
-    BOM + b"a\n\xe9\n",
-    "{path}:2: byte 5 is not UTF-8",
-  ),
-  "Latin-1, old Mac": ("x.tsv", b"a\rb\r\xe9\r", "{path}:3: byte 4 is"),
-  "Latin-1, packed": ("x.json.gz", b'{"a":"\xff"}', "{path}:1: byte 6 is"),
   "half of UTF-16": (
     "x.tsv",
     "a\n1\n".encode("utf-16")[:-1],
@@ -198,8 +169,6 @@ BROKEN = {
     _zipped("[Content_Types].xml"),
     "{path}:1: the file is an Excel workbook; in Excel, save it as",
   ),
-  "old workbook": ("x.csv", b"\xd0\xcf\x11\xe0\xa1", "{path}:1: .* workbook"),
-  "zip archive": ("x.csv", _zipped("x.csv"), "{path}:1: .* is a zip archive"),
   "packed twice": ("x.csv", gzip.compress(b"a"), "{path}:1: .* is compressed"),
   "renamed Parquet": ("x.csv", b"PAR1\xff", "{path}:1: .*Parquet .*.parquet"),
   "no Parquet": ("x.parquet", b"a,b\n1,2\n", "{path} is not a Parquet file"),
@@ -213,7 +182,7 @@ BROKEN = {
     "a\n1\n",
     "{path} has none of the known extensions .tsv, .csv, .jsonl, .json, .par",
   ),
-  "no extension": ("tsv", "a\n1\n", "{path} has none of the known"),
+  "empty line": ("x.tsv", "a\tb\n\n1\t2", "{path}:2: 1 column .*; remove the"),
   "other packing": ("x.zip.gz", "a\n1\n", "{path} has none of the known"),
 }
 
@@ -289,7 +258,7 @@ class TestOfPrograms:
     table = tables.read_table(path, False, delimiter)
     assert len(table.rows) == 3
 
-  @pytest.mark.parametrize("delimiter", ["", ";;", "comma", '"', "\n"])
+  @pytest.mark.parametrize("delimiter", ["", ";;", '"'])
   def test_a_wrong_separator(self, tmp_path, delimiter):
     path = write(tmp_path, "x.csv", "a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"--delimiter=.* is not one char"):
@@ -331,42 +300,28 @@ class TestErrorsOfFiles:
       tables.read_table(path)
     assert is_one_line(error)
 
-  @pytest.mark.parametrize("cut", [1, 12, -9, -1])
-  def test_truncated_gzip(self, tmp_path, cut):
+  @pytest.mark.parametrize(
+    "damage",
+    [
+      lambda content: content[:12],
+      lambda content: content[:-1],
+      lambda content: b"x" + content[1:],
+      lambda content: content[:14] + b"\xff" + content[15:],
+    ],
+  )
+  def test_broken_gzip(self, tmp_path, damage):
     path = tmp_path / "x.tsv.gz"
-    path.write_bytes(gzip.compress(b"text\tlabel\na\tb\n")[:cut])
+    path.write_bytes(damage(gzip.compress(b"text\tlabel\na\tb\n")))
     with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
       tables.read_table(path)
     assert is_one_line(error)
 
-  @pytest.mark.parametrize("place", [0, 14, -6])
-  def test_broken_gzip(self, tmp_path, place):
-    content = bytearray(gzip.compress(b"text\tlabel\na\tb\n"))
-    content[place] ^= 0xFF
-    path = tmp_path / "x.tsv.gz"
-    path.write_bytes(content)
-    with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
-      tables.read_table(path)
-    assert is_one_line(error)
-
-  def test_missing(self, tmp_path):
+  def test_no_file(self, tmp_path):
     with pytest.raises(ValueError, match=r"/x\.tsv: no such file"):
       tables.read_table(tmp_path / "x.tsv")
-
-  def test_missing_and_of_another_format(self, tmp_path):
-    path = str(tmp_path / "x.docx")
-    with raises(re.escape(path), "{path} has none of the known extensions"):
-      tables.read_table(path)
-
-  def test_folder(self, tmp_path):
     (tmp_path / "x.tsv").mkdir()
     with pytest.raises(ValueError, match=r"/x\.tsv: it is a folder"):
       tables.read_table(tmp_path / "x.tsv")
-
-  def test_without_header(self, tmp_path):
-    path = write(tmp_path, "x.tsv", "1\t2\n3\n")
-    with raises(re.escape(path), "{path}:2: 1 column where the first line"):
-      tables.read_table(path, header=False)
 
 
 class TestPlace:
@@ -393,16 +348,12 @@ class TestPlace:
   @pytest.mark.parametrize(
     ("column", "message"),
     [
-      ("4", "--label_column=4: .*/x.csv has no such column; its columns are"),
-      (-5, "--label_column=-5: .*/x.csv has no such column"),
       (
         "text",
         "--label_column=text: .*/x.csv has no such column; its columns are "
         "'id', '1', 'Text', '-1'; did you mean 'Text'[?]$",
       ),
       ("lable", "no such column; its columns are 'id', '1', 'Text', '-1'$"),
-      ("", "--label_column=: .* no such column"),
-      ("²", "no such column"),
     ],
   )
   def test_no_such_column(self, table, column, message):

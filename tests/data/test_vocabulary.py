@@ -83,14 +83,6 @@ class TestCountWords:
     assert counts.words["and"] == 118
     assert "word50" not in counts.words
 
-  def test_lines_are_counted_a_part_at_a_time(self, monkeypatch):
-    monkeypatch.setattr(vocabulary, "_COUNTED_LINES", 3)
-    lines = [f"a b{n % 7}, a" for n in range(100)]
-    counts = cut_and_count(lines)
-    assert counts.words["a"] == 2 * 98
-    assert counts.words.total() == 4 * 98
-    assert counts.heldout.total() == 4 * 2
-
   def test_sentencepiece_words_lie_between_blanks(self):
     lines = ["Café, «CAFÉ»\tΣΑΣ\r", "cafe,"]
     folded = cut_and_count(lines, "unigram").words
@@ -248,12 +240,6 @@ class TestReport:
       "most frequent words that are not fully known: ba (2) x (1)",
     ]
 
-  def test_no_more_than_ten_words_are_listed(self):
-    tokenizer = wordpiece_tokenizer(["[UNK]", "a"])
-    words = {f"b{n}": 1 for n in range(12)}
-    listed = vocabulary.report(tokenizer, words).splitlines()[1]
-    assert re.findall(r"b\d+", listed) == sorted(words)[:10]
-
   def test_nothing_held_out_is_said(self):
     tokenizer = wordpiece_tokenizer(["[UNK]", "a"])
     assert "held out" in vocabulary.report(tokenizer, {})
@@ -261,31 +247,6 @@ class TestReport:
 
 
 class TestSampleText:
-  def test_is_clean(self):
-    content = SAMPLE.read_bytes()
-    text = content.decode("utf-8")
-    assert not content.startswith(b"\xef\xbb\xbf")
-    assert text.endswith(".\n")
-    assert not re.search(r"[ \t\r]\n|\n\n\n|\A\n", text)
-    documents = text.split("\n\n")
-    assert 25 <= len(documents) <= 35
-    assert all(12 <= len(d.splitlines()) <= 25 for d in documents)
-
-  def test_has_many_scripts(self):
-    documents = SAMPLE.read_text("utf-8").split("\n\n")
-    for block in (
-      "à-ÿ",
-      "ả-ỹ",
-      "ł",
-      "α-ω",
-      "а-я",
-      "ا-ي",
-      "א-ת",
-      "一-鿿",
-      "ぁ-ん",
-    ):
-      assert any(re.search(f"[{block}]", d) for d in documents), block
-
   def test_knows_the_words_of_the_sample_task(self):
     tokenizer = wordpiece_tokenizer(
       vocabulary.learn_wordpiece(sample_words(), 1000, 10)

@@ -5,6 +5,9 @@ README.md in the folder says.
 """
 
 import json
+import re
+import subprocess
+import sys
 
 import numpy as np
 import onnxruntime
@@ -58,7 +61,7 @@ def export(tmp_path, golden, goldens):
     export_model.run(
       model_dir=folder, output_dir=str(tmp_path / "onnx"), format="onnx"
     )
-    return bert.load(folder), Reader(tmp_path / "onnx")
+    return bert.load(folder)
 
   return export
 
@@ -69,8 +72,8 @@ LONG = "the north of the city, " * 12
 @pytest.mark.parametrize(
   "pair", [("Jim", "Henson made puppets."), (LONG, "Jim"), (LONG, LONG)]
 )
-def test_labels_of_pairs(export, pair):
-  model, reader = export("multilabel")
+def test_labels_of_pairs(export, tmp_path, pair):
+  model, reader = export("multilabel"), Reader(tmp_path / "onnx")
   found = reader.run(*(reader.split(text).ids for text in pair))
   answer = model(pair)
   assert reader.task["labels"] == answer["labels"]
@@ -79,8 +82,8 @@ def test_labels_of_pairs(export, pair):
   )
 
 
-def test_labels_of_words(export):
-  model, reader = export("tagging")
+def test_labels_of_words(export, tmp_path):
+  model, reader = export("tagging"), Reader(tmp_path / "onnx")
   text = "Jim Henson made puppets."
   encoded = reader.split(text)
   found = reader.run(encoded.ids)["labels"][0]
@@ -95,8 +98,8 @@ def test_labels_of_words(export):
   assert first == {entity["type"] for entity in model(text)["entities"]}
 
 
-def test_the_answer_to_a_question(export):
-  model, reader = export("squad")
+def test_the_answer_to_a_question(export, tmp_path):
+  model, reader = export("squad"), Reader(tmp_path / "onnx")
   question, context = "Who?", "It is Jim Henson."
   a, b = reader.split(question), reader.split(context)
   found = reader.run(a.ids, b.ids)
@@ -113,9 +116,60 @@ def test_the_answer_to_a_question(export):
   assert context[b.offsets[i][0] : b.offsets[j][1]] == answer["answer"]
 
 
-def test_the_readme_says_how(export, tmp_path):
-  export("multilabel")
-  text = (tmp_path / "onnx" / "README.md").read_text("utf-8")
-  assert len(text.splitlines()) <= 14
-  for part in ("`model.onnx`", "probabilities", "to 32 pieces", "task.json"):
+def example_of(folder):
+  """README.md, and what its example prints."""
+  text = (folder / "README.md").read_text("utf-8")
+  (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+  assert len(code.splitlines()) <= 10
+  done = subprocess.run(
+    [sys.executable, "-c", code], cwd=folder, capture_output=True, check=True
+  )
+  return text, done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+  ("name", "inputs", "printed"),
+  [
+    ("multilabel", "`text_a` and `text_b`", ("The text_a.", "The text_b.")),
+    ("regression", "`text`", "The text."),
+    ("", "`text`", None),
+  ],
+)
+def test_the_readme_says_how(export, tmp_path, name, inputs, printed):
+  model = export(name)
+  text, output = example_of(tmp_path / "onnx")
+  assert len(text.splitlines()) <= 36
+  wanted = [f"An input consists of {inputs}.", "`model.onnx` computes"]
+  wanted += ["are int64 [rows, length]"]
+  if name:
+    wanted += ["to 32 pieces", "`logits`: scores before", "not probabilities"]
+    meaning = "the predicted numbers" if name == "regression" else "from 0 to 1"
+    wanted += [
+      f"`probabilities`: {meaning}" if name == "regression" else meaning
+    ]
+    answer = model(printed)
+    for number in answer.get("probabilities") or [answer["value"]]:
+      assert f"{number:.4f}"[:5] in output
+  else:
+    wanted += ["`sequence_output`", "`pooled_output`"]
+  for part in wanted:
     assert part in text
+
+
+@pytest.mark.parametrize("name", ["multilabel", "multiple choice", ""])
+def test_the_readme_of_a_lite_file(tmp_path, golden, goldens, name):
+  (tmp_path / "model").mkdir()
+  folder = task_folders.write(tmp_path / "model", name, golden, goldens)
+  export_model.run(
+    model_dir=folder,
+    output_dir=str(tmp_path / "lite"),
+    format="tflite",
+    max_seq_length=16,
+  )
+  text, output = example_of(tmp_path / "lite")
+  shape = "[1, 1, 16]" if name == "multiple choice" else "[1, 16]"
+  assert f"are int32 {shape}" in text
+  assert "to 16 pieces" in text
+  for output_name in ("vectors",) if not name else ("logits", "probabilities"):
+    assert f"`{output_name}`" in text
+    assert f"'{output_name}': array(" in output

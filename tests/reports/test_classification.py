@@ -233,26 +233,27 @@ def test_errors_are_sorted_by_loss(write):
   assert "2 of 4 predictions are wrong. " in "".join(page.text)
 
 
-def test_the_least_likely_labels_are_to_be_checked(write):
+def test_labels_that_are_not_predicted_are_to_be_checked(write):
   page = write(four_rows())
   assert page.tables["Labels to check"] == [
     ["id", "text", "given", "probability"],
     ["dev-3", "a text", "yes", "0.1250"],
     ["dev-1", "a text", "no", "0.3750"],
-    ["dev-0", "a text", "no", "0.7500"],
-    ["dev-2", "a text", "yes", "0.7500"],
   ]
+  assert "2 given labels that the model does not predict" in "".join(page.text)
   page = write(multilabel())
   assert page.tables["Labels to check"][1:] == [
     ["dev-2", "a text", "not angry", "0.0625"],
     ["dev-0", "a text", "not short", "0.3750"],
-    ["dev-1", "a text", "not angry", "0.7500"],
   ]
   assert "Labels to check" not in write(regression([1, 2], [1, 3])).tables
-  sure = np.linspace(0.6, 0.9, 60)
-  page = write(classification([0] * 60, np.stack([sure, 1 - sure], -1)))
+  given = np.linspace(0.1, 0.9, 160)  # Half of them are above 0.5.
+  page = write(classification([0] * 160, np.stack([given, 1 - given], -1)))
   shown = page.tables["Labels to check"][1:]
-  assert [row[0] for row in shown] == [f"dev-{i}" for i in range(20)]
+  assert [row[0] for row in shown] == [f"dev-{i}" for i in range(50)]
+  assert "80 given labels" in "".join(page.text)
+  page = write(classification([0] * 9, [[0.9, 0.1]] * 9))
+  assert "Labels to check" not in page.tables
 
 
 def test_the_initial_model_is_compared_with(write):

@@ -32,6 +32,18 @@ def test_the_range_of_a_share_is_that_of_its_standard_error():
   assert judged.advice == []
 
 
+@pytest.mark.parametrize(("count", "is_wide"), [(10, True), (400, False)])
+def test_rows_that_are_all_alike_have_an_exact_range(count, is_wide):
+  judged = verdict.judge(shares([1] * count))
+  # So low a share would give only right rows in 2.5 % of cases.
+  assert judged.low == pytest.approx(0.025 ** (1 / count))
+  assert judged.high == 1
+  assert any("range is wide" in line for line in judged.advice) == is_wide
+  wrong = verdict.judge(shares([0] * count))
+  assert wrong.low == 0
+  assert wrong.high == pytest.approx(1 - judged.low)
+
+
 def test_few_rows_that_are_as_good_as_the_baseline():
   judged = verdict.judge(
     shares([1] * 7 + [0] * 3, baseline=("always 'a'", 0.7), advice=("Sleep.",))
@@ -67,11 +79,39 @@ def test_a_classifier_is_compared_with_the_usual_label():
   assert sample.score(np.arange(10)) == 0.8
   assert sample.score(np.array([8, 9, 9, 0])) == 0.25
   (advice,) = sample.advice
-  assert "'c' has an F1 of 0.00 (2 rows here)" in advice
+  assert advice == (
+    "The label 'c' has an F1 of 0.00 (2 rows here): add rows of it to the "
+    "training set, and check their labels."
+  )
   assert classified([0], [0], ["a", "b"], eval_loss=1.0).sample() is None
   f1 = classified([1, 1, 0], [1, 0, 0], ["0", "1"], eval_f1=0.0).sample()
   # Always "1": precision 2/3, recall 1.
   assert f1.baseline == ("always '1'", pytest.approx(0.8))
+
+
+@pytest.mark.parametrize(
+  ("step", "rare", "is_balanced", "wanted"),
+  [
+    (30, 4, False, "train for more epochs; if that does not help, add rows"),
+    (
+      900,
+      1,
+      False,
+      "pass --class_weights=balanced; if that does not help, add",
+    ),
+    (30, 1, False, "more epochs and pass --class_weights=balanced; if that"),
+    (30, 1, True, "train for more epochs; if that does not help, add rows"),
+    (900, 4, False, "add rows of it to the training set, and check"),
+  ],
+)
+def test_what_costs_nothing_comes_first(step, rare, is_balanced, wanted):
+  truth = [0] * 6 + [1] * 6 + [2] * rare
+  found = classified(truth, [0] * 6 + [1] * 6 + [0] * rare, ["a", "b", "c"])
+  found.results = {"eval_accuracy": 0.5, "global_step": step}
+  found.is_balanced = is_balanced
+  (advice,) = found.sample().advice
+  assert wanted in advice
+  assert advice.count(".") == 2  # That of 0.00, and the last.
 
 
 def test_several_labels_and_numbers():
@@ -115,6 +155,10 @@ def test_sentences_of_labeled_words():
   assert sample.score(np.arange(3)) == pytest.approx(2 / 3)
   assert sample.score(np.array([1, 1])) == 0
   assert "type 'Y' have an F1 of 0.00 (1 here)" in sample.advice[0]
+  short = TaggedSet("dev set", sentences, labels, "IOB2")
+  short.results["global_step"] = 60
+  (advice,) = short.sample().advice
+  assert "(1 here): train for more epochs; if that does not help, add" in advice
   plain = TaggedSet("dev set", sentences, labels, None).sample()
   assert plain.score(np.arange(3)) == pytest.approx(5 / 7)
   assert plain.baseline == ("always 'O'", pytest.approx(3 / 7))

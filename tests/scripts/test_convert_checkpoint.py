@@ -118,6 +118,19 @@ def test_a_training_starts_from_their_folder(models, goldens, tmp_path):
   assert len(record["data"]["init_checkpoint"]) == 64
 
 
+@pytest.mark.parametrize(
+  ("to", "what"), [("tensorflow", "30 tensors, "), ("huggingface", "BertFor")]
+)
+def test_the_log_names_the_folder_that_was_written(models, tmp_path, to, what):
+  _, log = scripts.fork(
+    "convert_checkpoint.py",
+    *(f"--to={to}", f"--model_dir={models / 'ours'}", "--keep_layers=0"),
+    f"--output_dir={tmp_path / 'out'}",
+  )
+  assert log.count("Wrote ") == 1
+  assert f"Wrote {tmp_path / 'out'}: {what}" in log
+
+
 CONVERT = "convert_checkpoint.py --output_dir=OUT "
 EXTRACT = "extract_features.py --input_file=FILES/text.txt --output_file=OUT "
 
@@ -153,7 +166,7 @@ BAD = {
   ],
   "convert_checkpoint.py --to=tensorflow --model_dir=FILES/theirs "
   "--output_dir=FILES/ours": [
-    "--output_dir=FILES/ours is not an empty folder; delete what is there"
+    "error: FILES/ours is not an empty folder; pass the path of a new one"
   ],
   f"{EXTRACT} --init_checkpoint=FILES/ours/bert_model.ckpt": ["--vocab_file"],
   f"{EXTRACT} --init_checkpoint=FILES/theirs --do_lower_case=false": [

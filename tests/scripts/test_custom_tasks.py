@@ -203,7 +203,7 @@ def test_a_trained_model_knows_how_its_table_was_read(pairs, files, tmp_path):
   folder, _, _ = pairs
   command = ["--do_predict", f"--test_file={files / 'pairs_test.csv'}"]
   command += [f"--init_checkpoint={folder}", f"--output_dir={tmp_path}"]
-  scripts.fork("run_classifier.py", *command, "--id_column=name")
+  scripts.fork("run_classifier.py", *command)
   path = "test_predictions.tsv"
   assert (tmp_path / path).read_text() == (folder / path).read_text()
   # What is given comes first.

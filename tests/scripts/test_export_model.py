@@ -18,7 +18,7 @@ BAD = {
   ),
   "an output that is there": (
     {"output_dir": "FILES/model"},
-    ["--output_dir=FILES/model is not an empty folder", "delete"],
+    ["error: FILES/model is not an empty folder; pass the path of a new one"],
   ),
   "an output below a file": (
     {"output_dir": "FILES/model/vocab.txt/out"},
@@ -69,16 +69,18 @@ def test_a_saved_model_has_its_configuration(files, tmp_path, part):
   fields = json.loads((model / "bert_config.json").read_text())
   wanted = {**fields, "hidden_act": "relu", "do_lower_case": False}
   (model / "bert_config.json").write_text(json.dumps(wanted))
-  for script, flag, source, target in (
-    ("export_model.py", f"--part={part}", "model", "saved"),
-    ("convert_checkpoint.py", "--to=tensorflow", "saved", "back"),
+  what = "the model" if part == "task" else "the part encoder"
+  for script, flag, source, target, line in (
+    ("export_model.py", f"--part={part}", "model", "saved", what),
+    ("convert_checkpoint.py", "--to=tensorflow", "saved", "back", tmp_path),
   ):
-    scripts.fork(
+    _, log = scripts.fork(
       script,
       flag,
       f"--model_dir={tmp_path / source}",
       f"--output_dir={tmp_path / target}",
     )
+    assert f"Wrote {line}" in log
   found = json.loads((tmp_path / "back" / "bert_config.json").read_text())
   assert found == wanted
   vocabulary = tmp_path / "saved" / "assets.extra" / "vocab.txt"

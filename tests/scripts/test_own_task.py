@@ -103,6 +103,19 @@ def test_it_answers(folder):
   assert "topic: travel\ntone: good\n" in shown
 
 
+def test_an_unknown_label_is_one_line(folder):
+  (folder / "odd.csv").write_text("text,topic,tone\nthe city,travel,odd\n")
+  _, log = scripts.fork(
+    folder / "two_labels.py",
+    *("--do_eval=true", "--dev_file=odd.csv", "--init_checkpoint=trained"),
+    "--output_dir=odd",
+    cwd=folder,
+    status=2,
+  )
+  *_, line = log.splitlines()
+  assert line == "error: odd.csv:2: tone=odd; pass ('bad', 'good')"
+
+
 def test_an_unknown_task_is_one_line(folder):
   _, log = scripts.fork(
     "export_model.py",

@@ -226,6 +226,7 @@ def test_a_killed_student_ends_in_the_same_bytes(files, goldens, tmp_path):
   whole, out = tmp_path / "whole", tmp_path / "killed"
   changes = _changes(files, MASKING) | {"teacher": teacher}
   changes["distill_layers"] = "0:1"
+  changes["distill_targets"] = "hidden,attention,relations"
   _fork(files, whole, "--do_train", **changes)
   command = [*_flags(files, out, **changes), "--do_train"]
   scripts.kill_when(out / "model.ckpt-3.index", "run_pretraining.py", *command)

@@ -49,10 +49,11 @@ def hits_of(output):
 
 def test_query(folder):
   shown, _ = run(folder, "--query=who made puppets", "--top_k=1")
-  first, second = shown.splitlines()
+  first, own_id, second = shown.splitlines()
   score, text = first.split(maxsplit=1)
   assert 0.5 < float(score) <= 1
   assert text == "Jim Henson made puppets"
+  assert own_id.split() == ["id:", "1"]
   assert second.split() == ["question:", "who", "?"]
 
 
@@ -97,6 +98,25 @@ def test_add_and_remove(folder):
   flags = ["--query=the city of puppets", "--output_file=-"]
   (found,) = hits_of(run(folder, *flags, index="changed")[0])
   assert found == ["the city of puppets", "the mountains of the north"]
+
+
+def test_an_update_reads_the_columns_that_the_index_was_made_of(folder):
+  rows = ["key,answer", "a,the city", "b,the north"]
+  table = folder / "keys.csv"
+  table.write_text("\n".join(rows))
+  flags = ["--text_column=answer", "--id_column=key", *MODEL]
+  run(folder, "--input_file=keys.csv", *flags, index="keys")
+  table.write_text("\n".join([*rows, "c,who made puppets"]))
+  _, log = run(folder, "--input_file=keys.csv", index="keys")
+  assert "keys has 3 texts; 1 were encoded" in log
+  # Rows of another table get ids, too.
+  (folder / "no_keys.csv").write_text("answer\nwho made puppets\n")
+  _, log = run(folder, "--input_file=no_keys.csv", index="keys")
+  assert "keys has 4 texts; 1 were encoded" in log
+  shown, _ = run(folder, "--query=who made puppets", "--top_k=2", index="keys")
+  assert [line.split()[-1] for line in shown.splitlines()] == [
+    *("puppets", "c", "puppets")
+  ]
 
 
 def test_negatives(folder):

@@ -10,7 +10,8 @@ import tensorflow as tf
 import tiny_task
 
 from bert.data import records
-from bert.training import checkpoints
+from bert.tasks.features import VectorSettings
+from bert.training import checkpoints, task_file
 
 DATA = scripts.ROOT / "sample_data"
 QUESTIONS = {
@@ -177,6 +178,47 @@ def test_every_kind_of_task_has_students(
   weights = checkpoints.Checkpoint(str(folder / "student" / "bert_model.ckpt"))
   name = next(n for n in weights.shapes if n.endswith("output_weights"))
   assert np.isfinite(weights[name]).all()
+
+
+def test_vectors_of_a_wider_teacher(files, golden, goldens, tmp_path):
+  """Training on two parts of each batch, and on lines without labels."""
+  teacher = tmp_path / "teacher"
+  teacher.mkdir()
+  task_folders.write(teacher, "", golden, goldens)
+  settings = VectorSettings(32, prompts=(("query", "the "),))
+  content = task_file.content("vectors", settings)
+  (teacher / task_file.NAME).write_text(content)
+  lines = tmp_path / "lines.txt"
+  tiny_task.write_lines(lines, ["the city", "he ate ||| the north"] * 3)
+  config = json.loads((files / "model" / "bert_config.json").read_text())
+  config |= {"hidden_size": 16, "num_attention_heads": 2}
+  narrow = tmp_path / "narrow.json"
+  narrow.write_text(json.dumps(config))
+  changes = {
+    "task_name": None,
+    "data_dir": None,
+    "init_checkpoint": None,
+    "bert_config_file": narrow,
+    "train_file": DATA / "embeddings/dev.csv",
+    "text_a_column": "question",
+    "text_b_column": "answer",
+    "teacher": teacher,
+    "unlabeled_file": lines,
+    "gradient_accumulation_steps": 2,
+  }
+  whole, killed = tmp_path / "student", tmp_path / "killed"
+  command = [*tiny_task.flags(files, whole, **changes), "--do_train"]
+  scripts.fork("run_embeddings.py", *command)
+  labeled = [row["is_labeled"] for row in _rows(tmp_path)]
+  assert labeled == [[1]] * 20 + [[0]] * 6
+  command = [*tiny_task.flags(files, killed, **changes), "--do_train"]
+  scripts.kill_when(
+    killed / "model.ckpt-3.index", "run_embeddings.py", *command
+  )
+  _, log = scripts.fork("run_embeddings.py", *command)
+  assert "The teacher" not in log  # Its vectors are kept.
+  for name in WEIGHTS:
+    assert (whole / name).read_bytes() == (killed / name).read_bytes()
 
 
 def test_wrong_flags_are_one_line(files, golden, goldens, tmp_path):

@@ -1,6 +1,7 @@
 """Temperatures: SciPy's optimum, in everything that uses a model."""
 
 import json
+import re
 
 import numpy as np
 import onnxruntime
@@ -134,9 +135,13 @@ def test_a_trained_model_can_be_calibrated_later(trained, tmp_path):
   (found,) = json.loads(path.read_text())["temperatures"]
   assert found == pytest.approx(temperature, rel=1e-5)
   # Again, the calibrated outputs are no reason for another one.
-  scripts.fork("run_classifier.py", *command, "--do_eval")
+  again = [*command, "--do_eval", "--eval_batch_size=3"]
+  scripts.fork("run_classifier.py", *again)
   (found,) = json.loads(path.read_text())["temperatures"]
   assert found == pytest.approx(temperature, rel=1e-5)
+  page = (out / "report.html").read_text()
+  for name, value in (("eval_batch_size", 3), ("do_train", True)):
+    assert re.search(rf">{name}</code>.{{,20}}<td><code>{value}</code>", page)
 
 
 def test_numbers_cannot_be_calibrated(trained, tmp_path):

@@ -83,3 +83,67 @@ def test_cosent_counts_pairs_in_the_wrong_order():
     tf.constant(cosines), tf.constant([1.0] * 4), SCALE
   )
   assert float(equal) == 0.0
+
+
+IDS = np.array([[1, 2, 3], [4, 0, 0], [5, 2, 0], [6, 7, 8]])
+
+
+def test_student_and_teacher_compare_all_texts():
+  """KL of the softmax over the other texts, by SciPy; widths differ."""
+  own, theirs = unit(4, 3, 6), unit(4, 3, 9, seed=4)
+  temperature, flat = 3.0, IDS.ravel()
+  expected = np.zeros(12)
+  for i in range(12):
+    others = [j for j in range(12) if flat[j] not in (0, flat[i])]
+    found, wanted = (
+      special.softmax(
+        SCALE * (x[others] @ x[i]).astype(np.float64) / temperature
+      )
+      for x in (own.reshape(12, 6), theirs.reshape(12, 9))
+    )
+    expected[i] = temperature**2 * special.rel_entr(wanted, found).sum()
+  mask = IDS > 0
+  expected = (expected.reshape(4, 3) * mask).sum(1) / mask.sum(1)
+  found = embedding_losses.similarity_divergence(
+    *map(tf.constant, (own, theirs, IDS)), SCALE, temperature
+  )
+  np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_a_rotation_changes_no_similarity():
+  own = unit(4, 3, 6)
+  rotation = np.linalg.qr(np.random.default_rng(1).normal(size=[9, 9]))[0][:6]
+  turned = (own @ rotation).astype(np.float32)
+  found = embedding_losses.similarity_divergence(
+    *map(tf.constant, (own, turned, IDS)), SCALE, 2.0
+  )
+  np.testing.assert_allclose(found, np.zeros(4), atol=1e-5)
+
+
+def test_a_text_without_another_has_no_loss():
+  found = embedding_losses.similarity_divergence(
+    *map(tf.constant, (unit(1, 2, 6), unit(1, 2, 6, seed=4), [[1, 0]])),
+    SCALE,
+    2.0,
+  )
+  np.testing.assert_array_equal(found, [0.0])
+
+
+@pytest.mark.parametrize("loss", embedding_losses.LOSSES)
+def test_rows_without_a_label_have_no_part_in_the_loss(loss):
+  training = embedding_losses.Training(loss, both_ways=True)
+  vectors, ids = unit(6, 3, 5), np.arange(1, 19).reshape(6, 3)
+  ids[2, 1:] = ids[4, 2] = 0
+  is_labeled = np.array([1, 1, 0, 1, 0, 1])
+  scores = np.linspace(0, 1, 6, dtype=np.float32)
+
+  def compute(rows, *mask):
+    arrays = (x[rows] for x in (vectors, ids, scores))
+    return float(
+      embedding_losses.compute(training, *map(tf.constant, arrays), *mask)
+    )
+
+  found = compute(np.arange(6), tf.constant(is_labeled))
+  expected = compute(np.flatnonzero(is_labeled))
+  assert found == pytest.approx(expected, rel=1e-5)
+  assert compute(np.arange(6), tf.zeros(6, tf.int32)) == 0

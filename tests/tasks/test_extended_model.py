@@ -120,7 +120,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   assert "immunotherapy" in found
   assert len(found) == pytest.approx(after * 5)
   _, error = scripts.fork(*command, status=2)
-  assert f"--output_dir={tmp_path}/out is not an empty folder; delete" in error
+  assert f"{tmp_path}/out is not an empty folder; pass the path of" in error
   assert "vocab.txt: 5 new pieces, " in printed
   # The same pieces in another order have the embeddings of others.
   other = tmp_path / "other.txt"

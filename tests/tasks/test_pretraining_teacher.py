@@ -81,6 +81,82 @@ def test_the_teacher_itself_has_nothing_to_learn(golden, teacher_dir):
   np.testing.assert_allclose(found, np.zeros([2, 2]), atol=1e-4)
 
 
+def _projections(golden, config, layer):
+  """Queries, keys and values by NumPy, [B, N, S, D], of the golden layers."""
+  weights = checkpoints.Checkpoint(golden.checkpoint)
+  _, _, _, hidden = _student(golden)
+  x = golden.arrays["forward/embedding_output"][:2]
+  x = x if layer == 0 else hidden[layer - 1]
+  found = []
+  for part in ("query", "key", "value"):
+    name = f"bert/encoder/layer_{layer}/attention/self/{part}"
+    y = x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]
+    shape = [*y.shape[:2], config.num_attention_heads, -1]
+    found.append(np.reshape(y, shape).transpose(0, 2, 1, 3))
+  return found
+
+
+def _scores(x, y):
+  return x @ y.transpose(0, 1, 3, 2) / np.sqrt(x.shape[-1])
+
+
+def _distance_of(golden, teacher_dir, target):
+  """The loss of a student of one layer, beyond that of its probabilities."""
+  config, bert, logits, _ = _student(golden, num_hidden_layers=1)
+  features = _features(golden)
+  losses = [
+    PretrainingTeacher(
+      teacher_dir, config, None, layers, Distillation(), targets=[target]
+    )
+    .soft_losses(bert, logits, tf.constant(POSITIONS), features)
+    .numpy()
+    for layers in ([(0, 1)], [])
+  ]
+  distance = losses[0] - losses[1]
+  np.testing.assert_allclose(distance[:, 0], distance[:, 1], atol=1e-4)
+  return distance[:, 0], features["input_mask"].numpy()
+
+
+def test_the_scores_of_attention(golden, teacher_dir):
+  """Jiao et al. (2020), equation 7, over the positions that are no padding."""
+  found, mask = _distance_of(golden, teacher_dir, "attention")
+  own, theirs = (
+    _scores(*_projections(golden, golden.config, layer)[:2]) for layer in (0, 1)
+  )
+  for row, used in enumerate(mask.sum(1)):
+    squares = (own[row] - theirs[row])[:, :used, :used] ** 2
+    assert found[row] == pytest.approx(squares.mean(), rel=1e-3, abs=1e-4)
+
+
+def test_relations_of_attention_and_values(golden, teacher_dir):
+  """Wang et al. (2020), equations 5 to 8, over the positions that are used."""
+  found, mask = _distance_of(golden, teacher_dir, "relations")
+  own, theirs = (_projections(golden, golden.config, n) for n in (0, 1))
+  for row, used in enumerate(mask.sum(1)):
+    expected = 0.0
+    for first, second in ((0, 1), (2, 2)):
+      q, p = (
+        scipy.special.softmax(
+          _scores(part[first], part[second])[row, :, :used, :used], -1
+        )
+        for part in (own, theirs)
+      )
+      expected += scipy.special.rel_entr(p, q).sum(-1).mean()
+    assert found[row] == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_relations_of_other_widths(golden):
+  """Those of a matrix of orthonormal rows times x are those of x."""
+  rng = np.random.default_rng(3)
+  x = rng.normal(size=[3, 2, 4, 5, 8]).astype(np.float32)
+  wider = np.sqrt(2) ** 0.5 * x @ np.linalg.qr(rng.normal(size=[16, 16]))[0][:8]
+  mask = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+  found = pretraining_teacher.relation_distance(
+    list(x), [tf.constant(y, tf.float32) for y in wider], mask
+  )
+  np.testing.assert_allclose(found, [0, 0], atol=1e-5)
+
+
 def test_pairs_of_layers():
   parse = pretraining_teacher.parse_layers
   assert parse(["0:1", "1:3", "5"]) == [(0, 1), (1, 3), (5, 5)]
@@ -94,11 +170,25 @@ def test_pairs_of_layers():
     ({"vocab_size": 900}, [], "another vocabulary than the student"),
     ({}, [(0, 2)], "the teacher 0 to 1"),
     ({"hidden_size": 64}, [(0, 0)], "have the size 32"),
+    (
+      {"num_attention_heads": 2, "targets": ["attention"]},
+      [(0, 0)],
+      "has 4 heads, and the student 2; pass relations",
+    ),
+    (
+      {"hidden_size": 30, "num_attention_heads": 2, "targets": ["relations"]},
+      [(0, 0)],
+      "the size 30 of the student is not a multiple of the 4 heads",
+    ),
+    ({"targets": ["values"]}, [(0, 0)], "=values is not one of hidden, att"),
   ],
 )
 def test_a_teacher_that_does_not_fit(
   golden, teacher_dir, changes, layers, message
 ):
+  targets = changes.pop("targets", ["hidden"])
   config = modeling.BertConfig.from_dict(golden.config.to_dict() | changes)
   with pytest.raises(UserError, match=message):
-    PretrainingTeacher(teacher_dir, config, None, layers, Distillation())
+    PretrainingTeacher(
+      teacher_dir, config, None, layers, Distillation(), targets=targets
+    )

@@ -195,6 +195,21 @@ def test_a_training_on_seen_rows_needs_a_development_file(
   assert "was trained on 30 of the 30 development examples" in caplog.text
 
 
+@pytest.mark.parametrize(
+  ("start", "forgets"), [(40, True), (15, False), (0, False)]
+)
+def test_a_training_on_new_rows_alone_may_forget_the_old_ones(
+  tmp_path, split_model, caplog, start, forgets
+):
+  assets, _, _ = split_model
+  (tmp_path / "task.json").write_text(assets["task.json"])
+  table = write_table(tmp_path / "later.tsv", start, 80)
+  train(next_request(tmp_path, table))
+  found = "later.tsv: 30 of the 30 rows that the initial model was trained on"
+  assert (found in caplog.text) == forgets
+  assert ("put old and new rows into one table" in caplog.text) == forgets
+
+
 def test_it_may_be_unknown_what_a_model_was_trained_on(
   tmp_path, split_model, caplog
 ):

@@ -344,6 +344,15 @@ class TestErrorsOfSets:
     processor = tabular.TableProcessor(test_file=path, id_column="text")
     assert processor.get_test_examples()[0].guid == "text 0"
 
+  def test_a_test_set_may_lack_the_ids_of_the_training(self, tmp_path):
+    path = labeled(tmp_path, "ab")
+    found = [
+      tabular.TableProcessor(test_file=path, id_column=name, needs_ids=False)
+      for name in ("text", "key")
+    ]
+    first = [processor.get_test_examples()[0].guid for processor in found]
+    assert first == ["text 0", "0"]
+
   def test_test_set_needs_no_label(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '{"text": "a"}\n{"text": "b"}')
     examples = tabular.TableProcessor(test_file=path).get_test_examples()

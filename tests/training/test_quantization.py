@@ -131,4 +131,4 @@ def test_a_training_has_no_such_runtime(tmp_path, flag):
     flag,
     status=2,
   )
-  assert f"error: {flag} is for --predict_file or --interactive only" in log
+  assert f"error: {flag} is for a trained model; omit it, or --do_train" in log

@@ -13,6 +13,11 @@ import bert
 import tokenization
 from bert.errors import UserError
 from bert.export import smaller_model
+from bert.tasks.embeddings import EmbeddingTask
+from bert.tasks.features import VectorSettings
+from bert.tasks.text_pairs import Pair
+from bert.training import task_file
+from bert.training.predictor import Predictor
 from bert.training.teacher import FOLDER, Teacher
 
 KINDS = [name for name in task_folders.INPUTS if name]
@@ -192,3 +197,71 @@ def test_lines_without_labels(load, tmp_path):
     UserError, match=r"lines.txt:3 has 2 texts, .* reads 'text'"
   ):
     load("tagging").task.unlabeled(str(path))
+
+
+class TestVectors:
+  """Each row of a training on vectors has several texts."""
+
+  @pytest.fixture
+  def folder(self, tmp_path, golden, goldens):
+    """A teacher with prompts of its own."""
+    task_folders.write(tmp_path, "", golden, goldens)
+    settings = VectorSettings(
+      task_folders.LENGTH,
+      pooling="max",
+      prompts=(("query", "city "), ("document", "north ")),
+    )
+    content = task_file.content("vectors", settings)
+    (tmp_path / task_file.NAME).write_text(content)
+    return tmp_path
+
+  def make_teacher(self, folder, goldens):
+    tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+    pairs = [
+      Pair("", "Jim", "the mountains of the north", ("ate", "Jim")),
+      Pair("", "he", "the mountains of the north"),
+    ]
+    task = EmbeddingTask(
+      VectorSettings(
+        task_folders.LENGTH, pooling="cls", prompts=(("query", "the "),)
+      ),
+      tokenizer,
+      {"train": pairs},
+    )
+    lines = [Pair("", "south", ""), Pair("", "south", "city")]
+    (examples,) = task.examples("train").values()
+    return Teacher(str(folder), task, lines), examples
+
+  def test_they_are_those_of_the_model(self, folder, goldens, tmp_path):
+    teacher, examples = self.make_teacher(folder, goldens)
+    groups = teacher.rows(examples, str(tmp_path))
+    found = np.stack([row["teacher/vectors"] for (row,) in groups])
+    model = bert.load(folder)
+    far = "the mountains of the north"
+    texts = [["Jim", far, "ate", "Jim"], ["he", far], ["south"]]
+    for index, row in enumerate([*texts, ["south", "city"]]):
+      inputs = [
+        {"text": text, "prompt": "document" if place else "query"}
+        for place, text in enumerate(row)
+      ]
+      expected = [answer["vector"] for answer in model(inputs)]
+      np.testing.assert_allclose(found[index, : len(row)], expected, atol=1e-5)
+      assert not found[index, len(row) :].any()
+
+  def test_a_text_is_computed_once(
+    self, folder, goldens, tmp_path, monkeypatch
+  ):
+    teacher, examples = self.make_teacher(folder, goldens)
+    counts, compute = [], Predictor.__call__
+
+    def count(self, rows):
+      counts.append(len(rows))
+      return compute(self, rows)
+
+    monkeypatch.setattr(Predictor, "__call__", count)
+    list(teacher.rows(examples, str(tmp_path)))
+    # "Jim" and "he" as queries, three documents; then two of the lines.
+    assert counts == [5, 2]
+    again, _ = self.make_teacher(folder, goldens)
+    list(again.rows(examples, str(tmp_path)))
+    assert counts == [5, 2]  # The files are read.
