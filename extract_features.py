@@ -93,7 +93,7 @@ def check_flags(flags: Flags) -> None:
       [flags.output_file],
       [flags.input_file, *model_flags.model_files(flags)],
     )
-  feature_files.check_packages(flags.output_file)
+  feature_files.check_output(flags.output_file)
   on_tpu = ["tpu"] if settings.check_devices(flags) else []
   flags.warn_of_unused("data", *on_tpu)
   runtimes.check_runtime(flags.runtime, flags.given.get("precision"))

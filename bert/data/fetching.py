@@ -2,7 +2,8 @@
 
     fetch("https://example.org/a.zip", "/tmp/a.zip")
 
-What has arrived is in `/tmp/a.zip.download`, until it is complete.
+What has arrived is in `/tmp/a.zip.download`, until it is complete; beside it is
+the server's name of this version of the file, `/tmp/a.zip.download.etag`.
 """
 
 import base64
@@ -24,6 +25,9 @@ from bert.data import files, progress
 # A server that stops sending is asked again, after these seconds.
 _WAITS = (1, 2, 4, 8)
 _TIMEOUT = 60
+
+# The errors of an address, also of that of a proxy.
+_MALFORMED = (ValueError, http.client.InvalidURL)
 
 # The errors of a disk, which are no fault of an archive.
 _OF_DISK = (*files.FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
@@ -90,6 +94,8 @@ def _make(url, path, partial, offline, sha256, finish):
       with contextlib.suppress(FileNotFoundError):
         if not os.path.getsize(partial):
           os.remove(partial)
+      if not os.path.exists(partial):
+        _write_version(partial, None)
 
 
 def _unpack(archive, folder):
@@ -134,7 +140,7 @@ def _download(url, partial):
       wait = next(waits, None)
       if not _is_temporary(error) or wait is None:
         reason = error
-        if isinstance(error, ValueError):  # It may show a password.
+        if isinstance(error, _MALFORMED):  # It may show a password.
           reason = "its address, or that of a proxy, is malformed"
         raise UserError(
           f"{url} cannot be downloaded: {reason}; {size:,} bytes are saved; "
@@ -150,18 +156,20 @@ def _is_temporary(error):
     error.close()
     # 408 and 429 ask to wait; after 416, the download starts again.
     return error.code >= 500 or error.code in (408, 416, 429)
-  return not isinstance(error, (ValueError, http.client.InvalidURL))
+  return not isinstance(error, _MALFORMED)
 
 
 def _continue_download(url, partial):
   """Downloads what a partial file lacks; returns the checksums of the whole.
 
-  If the file has changed since the download began, they are wrong.
+  A file that may have changed since the download began starts again.
   """
-  start = os.path.getsize(partial)
+  start, version = os.path.getsize(partial), _read_version(partial)
   request = urllib.request.Request(url, headers={"Accept-Encoding": "identity"})
-  if start:
+  if start and version:
+    # Another version of the file is sent from its start.
     request.add_header("Range", f"bytes={start}-")
+    request.add_header("If-Range", version)
   try:
     # It reads the variables of proxies each time, unlike urlopen.
     response = urllib.request.build_opener().open(request, timeout=_TIMEOUT)
@@ -182,14 +190,33 @@ def _continue_download(url, partial):
       if not whole:
         raise OSError(f"the server sends {sent!r}, not the rest of the file")
       total = int(whole[1])  # The server may send less than the rest.
+      if response.headers.get("ETag", version) != version:
+        os.truncate(partial, 0)
+        raise OSError("the file on the server has changed")
     else:
       start = 0
       os.truncate(partial, 0)
+      _write_version(partial, response.headers.get("ETag"))
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
   if total not in (None, found):
     raise OSError(f"{found:,} of {total:,} bytes arrived")
   return _checksums(response.headers)
+
+
+def _read_version(partial):
+  """The ETag of the version that a download began; or None."""
+  with contextlib.suppress(OSError, ValueError):
+    return files.read_bytes(partial + ".etag").decode("ascii")
+  return None
+
+
+def _write_version(partial, version):
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(partial + ".etag")
+  # A weak one does not promise the same bytes.
+  if version and not version.startswith("W/"):
+    files.write_file(partial + ".etag", version)
 
 
 def _copy(response, partial, start, total):

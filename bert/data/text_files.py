@@ -47,14 +47,17 @@ def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
   Whoever sends questions through a pipe may wait for each answer.
 
   Args:
-    path: the file, which is there when it is complete; "-" or None for standard
-      output.
+    path: the file, in gzip if it ends in .gz, which is there when it is
+      complete; "-" or None for standard output.
   """
   if path in (None, STREAM):
     yield functools.partial(print, flush=True)
     return
-  with files.open_atomic(path, "w") as writer:
-    yield lambda line: writer.write(line + "\n")
+  with contextlib.ExitStack() as stack:
+    writer = stack.enter_context(files.open_atomic(path))
+    if path.lower().endswith(".gz"):
+      writer = stack.enter_context(gzip.GzipFile("", "wb", 6, writer, mtime=0))
+    yield lambda line: writer.write(f"{line}\n".encode())
 
 
 def read_lines(path: str) -> Iterator[str]:

@@ -100,9 +100,14 @@ def format_of(path: str) -> str:
   return extension if dot and extension in _WRITERS else "jsonl"
 
 
-def check_packages(path: str) -> None:
-  """Raises UserError unless the package for the format of a file is there."""
-  if format_of(path) == "parquet":
+def check_output(path: str) -> None:
+  """Raises UserError unless the format of a file can be written."""
+  file_format = format_of(path)
+  if path.lower().endswith(".gz") and file_format != "jsonl":
+    raise UserError(
+      f"--output_file={path}: only JSON Lines can be .gz; remove .gz"
+    )
+  if file_format == "parquet":
     import_optional(
       "pyarrow.parquet", f"--output_file={path}", "requirements-formats.txt"
     )

@@ -86,7 +86,6 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
     corpus_file: such a table, perhaps with `title`, which comes before `text`.
     qrels_file: a table with `query-id`, `corpus-id` and `score`, the grade of a
       relevant document.
-
   """
   queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
   numbers = {name: number for number, name in enumerate(corpus)}
@@ -105,6 +104,11 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
     grade = text_pairs.score_of([row["score"]], [(0, "score")], where, False)
     if grade > 0:
       relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
+  if not relevant:
+    raise UserError(
+      f"{qrels_file}: no row has a score above 0; pass the ids of relevant "
+      f"documents"
+    )
   return Retrieval(
     [queries[name] for name in relevant],
     list(corpus.values()),
@@ -127,10 +131,13 @@ def _texts_by_id(path):
   """The texts of a file of queries or documents."""
   found = {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
+    name = str(row[_ID])
+    if name in found:
+      raise UserError(f"{where}: the _id {shortened(name)!r} occurs twice")
     title, text = row.get(_TITLE), row[_TEXT]
     if title and isinstance(text, str):
       text = f"{title} {text}".strip()
-    found[str(row[_ID])] = text_pairs.text_of(text, f"{where}: {_TEXT}")
+    found[name] = text_pairs.text_of(text, f"{where}: {_TEXT}")
   return found
 
 

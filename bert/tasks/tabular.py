@@ -204,6 +204,7 @@ class TableProcessor(DataProcessor):
         continue  # Only predictions need ids.
       index = table.column_index(name, flag)
       columns.append((field, f"--{flag}={name}", index))
+    _check_distinct(columns, table.path)
     examples = []
     for row, line in zip(table.rows, table.lines, strict=True):
       where = f"{table.path}:{line}"
@@ -331,6 +332,17 @@ def _labels_of(example, kind):
 def _frequencies(examples, kind):
   """The number of examples that have each label."""
   return collections.Counter(n for e in examples for n in _labels_of(e, kind))
+
+
+def _check_distinct(columns, path):
+  """Raises UserError if texts and label share a column; an id may be a text."""
+  flags = {}
+  for field, flag, index in columns:
+    if field != "guid" and flags.setdefault(index, flag) != flag:
+      raise UserError(
+        f"{flags[index]} and {flag} are the same column of {path}; pass "
+        f"another column"
+      )
 
 
 def _plain(value):

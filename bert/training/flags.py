@@ -212,13 +212,14 @@ class Flags:
 
     `read` are paths that must not be overwritten; None is skipped.
     """
-    inputs = {os.path.realpath(path) for path in read if path}
+    taken = {os.path.realpath(path): "is an input" for path in read if path}
     for path in paths:
-      problem = _problem_of_output(path)
-      if os.path.realpath(path) in inputs:
-        problem = f"{path} is an input; pass another path"
+      problem, target = _problem_of_output(path), os.path.realpath(path)
+      if target in taken:
+        problem = f"{path} {taken[target]}; pass another path"
       if problem:
         raise UserError(f"--{name}={self[name]}: {problem}")
+      taken[target] = "is given twice"
 
   # Warnings.
 

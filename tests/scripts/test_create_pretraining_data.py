@@ -496,6 +496,10 @@ ERRORS = {
     {"output_file": "FILES/out,FILES/folder/../good.txt"},
     ["good.txt is an input", "pass another path"],
   ),
+  "output comes twice": (
+    {"output_file": "FILES/out,FILES/folder/../out"},
+    ["out is given twice", "pass another path"],
+  ),
   "output is the vocabulary": (
     {"output_file": "FILES/vocab.txt"},
     ["vocab.txt is an input", "pass another path"],

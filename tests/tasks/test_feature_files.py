@@ -520,9 +520,15 @@ class TestOutput:
   )
   def test_format(self, path, kind):
     assert feature_files.format_of(path) == kind
+    feature_files.check_output(path)
+
+  @pytest.mark.parametrize("path", ["a.npz.gz", "a.parquet.GZ"])
+  def test_what_cannot_be_written(self, path):
+    with pytest.raises(ValueError, match="only JSON Lines can be"):
+      feature_files.check_output(path)
 
   def test_a_missing_package(self, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
     with pytest.raises(ValueError, match=r"needs the package pyarrow .*; run"):
-      feature_files.check_packages("a.parquet")
+      feature_files.check_output("a.parquet")

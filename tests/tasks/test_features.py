@@ -122,6 +122,21 @@ class TestExtractor:
     found = vectors(model, TEXTS, pooling="cls", dtype="float16")
     assert found.dtype == np.float16
 
+  def test_float16_has_an_end(self, model, golden, tmp_path):
+    # Features of the last layer are scaled by this; of 32 that have deviation 1
+    # one is well beyond 1.
+    scale = "bert/encoder/layer_1/output/LayerNorm/gamma"
+    changed = save_as(
+      tmp_path, golden, change={scale: np.full([32], 65504, np.float32)}
+    )
+    other = model._replace(checkpoint=changed)
+    (found,) = extractor(other, layers=[-1]).answers(["the"])
+    assert np.isfinite(found.values).all()
+    with pytest.raises(
+      ValueError, match=r"larger than 65504.*pass --dtype=float32"
+    ):
+      extractor(other, layers=[-1], dtype="float16").answers(["the"])
+
   def test_neither_batch_nor_company_changes_a_text(
     self, model, tokens_of_texts
   ):

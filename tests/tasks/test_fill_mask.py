@@ -1,5 +1,6 @@
 """What a pre-trained model says about texts, against one row at a time."""
 
+import gzip
 import io
 import json
 import math
@@ -329,9 +330,10 @@ def test_the_script_writes_json_lines(folder, filler, tmp_path):
   texts = ["the [MASK] would be", TEXT, "the city ||| it would be"]
   tiny_task.write_lines(tmp_path / "in.txt", texts)
   command = [f"--model_dir={folder[0]}", f"--input_file={tmp_path}/in.txt"]
-  path = tmp_path / "out.jsonl"
+  path = tmp_path / "out.jsonl.gz"
   scripts.fork("fill_mask.py", *command, f"--output_file={path}")
-  masked, scored, pair = map(json.loads, path.read_text().splitlines())
+  lines = gzip.decompress(path.read_bytes()).splitlines()
+  masked, scored, pair = map(json.loads, lines)
   assert masked.keys() == {"text", "masks", "num_pieces"}
   assert len(masked["masks"]) == 1
   total = sum(score for _, score in scored["words"])

@@ -339,6 +339,31 @@ class TestErrorsOfSets:
         **{flag: "7"},
       )
 
+  def test_one_column_for_two(self, tmp_path):
+    path = write(tmp_path, "x.tsv", "text\tlabel\na\tb\n")
+    same = "are the same column of .*x.tsv; pass another column"
+    self.check(
+      f"--text_a_column=text and --label_column=text {same}",
+      "get_train_examples",
+      train_file=path,
+      label_column="text",
+    )
+    self.check(
+      f"--text_a_column=text and --text_b_column=0 {same}",
+      "get_test_examples",
+      test_file=path,
+      text_b_column="0",
+    )
+    self.check(
+      f"--text_b_column=1 and --label_column=-1 {same}",
+      "get_dev_examples",
+      dev_file=path,
+      text_a_column="0",
+      text_b_column="1",
+      label_column="-1",
+      header=False,
+    )
+
   def test_a_text_as_id(self, tmp_path):
     path = labeled(tmp_path, "ab")
     processor = tabular.TableProcessor(test_file=path, id_column="text")

@@ -140,6 +140,8 @@ def test_the_layout_of_beir(tmp_path):
       {"qrels": [{"query-id": "q", "score": "1"}]},
       "no column 'corpus-id'; its",
     ),
+    ({"qrels": QRELS[1:]}, "qrels.tsv: no row has a score above 0"),
+    ({"corpus": [CORPUS[0], CORPUS[0]]}, "corpus.jsonl:2: the _id 'd1' occurs"),
     ({"corpus": [{"_id": "d1", "text": ""}]}, "corpus.jsonl:1: text is empty"),
     ({"queries": [{"id": "q1", "text": "a"}]}, "no column '_id'; its columns"),
   ],
