@@ -176,6 +176,10 @@ def load_reader(flags: Flags) -> LoadedModel:
   if flags.vocab_file or flags.spm_model_file or flags.bert_config_file:
     tokenizer = model_flags.load_tokenizer(flags)
     config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+    if folder == flags.output_dir and not model_folder.is_finished(folder):
+      # That of a training that was stopped, as an evaluation uses it.
+      newest = checkpoints.latest_valid(folder)
+      checkpoint = newest.prefix if newest else checkpoint
     checkpoint = checkpoints.find_checkpoint(checkpoint)
     model = model_folder.Model(config, tokenizer, checkpoint)
   else:

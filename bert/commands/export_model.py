@@ -127,9 +127,7 @@ def export_model(
     module = saved_model.Preprocessor(tokenizer, length or default_length)
   else:
     options = {}
-    if task_file.read(model_dir)[0]:
-      flags.warn_if_given("the model has its own", "pooling", "normalize")
-    else:
+    if not task_file.read(model_dir)[0]:
       options = {"pooling": flags.pooling, "normalize": flags.normalize}
       options["max_seq_length"] = length or default_length
     loaded = loaded_model.load(model_dir, **options)
@@ -143,6 +141,17 @@ def export_model(
       # It says what convert_checkpoint.py cannot tell from variables.
       path = os.path.join(folder, "bert_config.json")
       files.write_file(path, model.config_json())
+
+
+def warn_of_unused(flags: Flags, has_task: bool) -> None:
+  """Warns of flags without effect on a model, with a trained task or not."""
+  is_onnx = flags.format == "onnx"  # Rows of any length, without pooling.
+  if flags.part == "task" and not (has_task or is_onnx):
+    return  # It makes vectors.
+  names = ["pooling", "normalize"]
+  if flags.format != "tflite" and flags.part != "preprocess":
+    names.append("max_seq_length")
+  flags.warn_if_given("omit it", *names)
 
 
 def copy_assets(model_dir: str, folder: str, task: Task) -> None:
@@ -173,6 +182,7 @@ def main(flags: Flags) -> dict[str, str]:
       f"--max_seq_length={flags.max_seq_length} is more than the {limit} "
       f"positions of the model; lower it"
     )
+  warn_of_unused(flags, bool(task_file.read(model_dir)[0]))
   with new_folder(flags.output_dir.rstrip("/")) as folder:
     if flags.format == "onnx":
       path = os.path.join(folder, "model.onnx")

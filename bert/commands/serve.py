@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert.errors import import_optional, plural
+from bert.errors import UserError, import_optional, plural
 from bert.training import flag_table, runtimes, startup
 from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
 
@@ -75,6 +75,12 @@ def check_flags(flags: Flags) -> str:
     flags.require("model_dir")
     flags.warn_if_given("add --index", "ann", "reranker")
   flags.require("host")  # An empty one would open the server to the network.
+  for host in flags.allowed_hosts:
+    if not re.fullmatch(r"[\w.-]+|\[?[\da-fA-F:]+\]?", host):
+      raise UserError(
+        f"--allowed_hosts={host} is not a host name such as bert.example.org; "
+        "pass names without scheme, port and path"
+      )
   runtimes.check_runtime(flags.runtime, flags.precision)
   folder = os.path.basename(os.path.abspath(flags.model_dir or flags.index))
   # It is a part of URLs.

@@ -19,7 +19,7 @@ from absl import logging
 from bert import layers
 import modeling
 import tokenization
-from bert.errors import plural
+from bert.errors import UserError, plural
 from bert.data import files
 from bert.reports import classification as classification_report
 from bert.tasks import (
@@ -422,6 +422,8 @@ class ClassificationTask(Task):
     if split == "test":
       sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
     for suffix, examples in sets.items():
+      if split != "train":
+        self._check_texts(examples, split)
       self._hashes[split + suffix] = content_hash(
         [e.text_a, e.text_b, e.label] for e in examples
       )
@@ -436,6 +438,19 @@ class ClassificationTask(Task):
       elif split == "dev":
         self._add_seen(held_out=examples)
     return sets
+
+  def _check_texts(self, examples, split):
+    """Raises UserError if the model was trained on another number of texts."""
+    on_pairs = self.settings.is_pair
+    # A processor of a user's own may mix single texts and pairs.
+    is_known = on_pairs is not None and hasattr(self._processor, "task")
+    if is_known and {e.text_b is not None for e in examples} == {not on_pairs}:
+      names = ("single texts", "pairs of texts")
+      raise UserError(
+        f"--task_name={self.name}: the {split} set has {names[not on_pairs]}, "
+        f"but the model was trained on {names[on_pairs]}; pass the task that "
+        f"it was trained on"
+      )
 
   def _add_seen(self, **rows):
     """Makes the settings remember rows."""

@@ -82,6 +82,8 @@ class Experiment:
       raise UserError("--dry_run plans a training; add --do_train")
     if settings.init_checkpoint is not None:
       checkpoints.find_checkpoint(settings.init_checkpoint)
+    if settings.do_train:
+      settings.layer_rates(model.config.num_blocks)
     if files.isdir(settings.output_dir):
       with folder_lock.lock_folder(settings.output_dir):
         pass  # Fail before reading the data if another process uses it.

@@ -128,6 +128,16 @@ class Settings:
         f"epochs or lower the batch size"
       )
 
+  def layer_rates(self, num_layers: int) -> optimization.LayerRates:
+    """The learning rates of the layers of a model."""
+    frozen, decay = self.freeze_layers, self.layerwise_lr_decay
+    if frozen is not None and frozen > num_layers:
+      raise UserError(
+        f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
+        f"model; lower it"
+      )
+    return optimization.LayerRates(num_layers, decay, frozen)
+
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
@@ -139,9 +149,7 @@ class Settings:
       self.learning_rate,
       num_steps,
       warmup,
-      optimization.LayerRates(
-        num_layers, self.layerwise_lr_decay, self.freeze_layers
-      ),
+      self.layer_rates(num_layers),
       optimizer=self.optimizer,
       lr_schedule=self.lr_schedule,
       adam_bias_correction=self.adam_bias_correction,

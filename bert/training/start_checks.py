@@ -13,7 +13,7 @@ import tokenization
 from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
-from bert.training import checkpoints, model_folder
+from bert.training import checkpoints, model_folder, task_file
 from bert.training.flags import check_output_folder
 
 # The variables of the heads for pre-training, which released models have.
@@ -116,5 +116,14 @@ def check_output_dir(
         f"would overwrite; pass another folder"
       )
     return False
-  checkpoints.compare(newest, shapes)
+  for name, shape in shapes.items():
+    found = newest.shapes.get(name)
+    if found != list(shape):
+      problem = f"has shape {found} there, and {list(shape)} in this model"
+      kind, _ = task_file.read(output_dir)
+      raise UserError(
+        f"--output_dir={output_dir} holds another model "
+        f"({f'{kind}: ' if kind else ''}{name} "
+        f"{'is missing' if found is None else problem}); pass another folder"
+      )
   return True

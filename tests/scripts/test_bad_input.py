@@ -77,6 +77,10 @@ FLAG_ROWS = {
     {"train_batch_size": 99},
     ["--train_batch_size=99", "--num_train_epochs=2.0", "lower"],
   ),
+  "more frozen layers than there are": (
+    {"freeze_layers": 2},
+    ["--freeze_layers=2", "1 layers", "lower"],
+  ),
   "a checkpoint that is misspelled": (
     {"init_checkpoint": "FILES/modle", "vocab_file": None},
     [
@@ -302,11 +306,11 @@ OUTPUT_ROWS = {
       "init_checkpoint": None,
     },
     [
-      "FILES/trained/model.ckpt-",
+      "--output_dir=FILES/trained holds another model (classification: ",
       LOOKUP,
       "[1001, 32]",
       "[1001, 64]",
-      "pass the bert_config.json",
+      "pass another folder",
     ],
   ),
   "output holds other labels": (

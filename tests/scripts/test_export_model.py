@@ -6,6 +6,9 @@ import shutil
 import pytest
 import scripts
 
+from bert.commands import export_model
+from bert.training.flags import Flags
+
 BAD = {
   "no output": ({"output_dir": None}, ["--output_dir is required"]),
   "no model": (
@@ -85,6 +88,28 @@ def test_a_saved_model_has_its_configuration(files, tmp_path, part):
   assert found == wanted
   vocabulary = tmp_path / "saved" / "assets.extra" / "vocab.txt"
   assert vocabulary.exists() == (part == "task")  # For rows.
+
+
+@pytest.mark.parametrize(
+  ("values", "has_task", "unused"),
+  [
+    ({}, False, ""),
+    ({}, True, "--pooling=max, --normalize=True, --max_seq_length=9"),
+    ({"format": "tflite"}, True, "--pooling=max, --normalize=True"),
+    (
+      {"format": "onnx"},
+      False,
+      "--pooling=max, --normalize=True, --max_seq_length=9",
+    ),
+    ({"part": "preprocess"}, False, "--pooling=max, --normalize=True"),
+  ],
+)
+def test_flags_without_effect_are_named(caplog, values, has_task, unused):
+  given = {"pooling": "max", "normalize": True, "max_seq_length": 9, **values}
+  caplog.set_level("WARNING", "absl")
+  export_model.warn_of_unused(Flags(export_model.FLAGS, given), has_task)
+  expected = [f"{unused} are not used; omit them"] if unused else []
+  assert caplog.messages == expected
 
 
 @pytest.mark.parametrize("name", BAD)

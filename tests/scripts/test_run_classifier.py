@@ -59,6 +59,14 @@ def test_checkpoints_are_kept_as_asked(trained):
   assert not [name for name in os.listdir(folder) if "partial" in name]
 
 
+def test_eval_results_have_the_references_keys(trained):
+  results = _eval_results(trained[0])
+  names = {"eval_accuracy", "eval_f1", "eval_loss", "global_step", "loss"}
+  assert results.keys() == names
+  assert results["global_step"] == 10
+  assert results["loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
+
+
 def test_test_results_are_probabilities_row_by_row(trained):
   rows = np.loadtxt(trained[0] / "test_results.tsv", delimiter="\t")
   assert rows.shape == (tiny_task.ROWS["test"], 2)

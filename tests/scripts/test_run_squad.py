@@ -517,6 +517,12 @@ def test_a_dialogue(trained, files, tmp_path):
       **READ_BACK,
     ),
   ]
+  killed = tmp_path / "killed"
+  killed.mkdir()
+  for path in folder.glob("model.ckpt-*"):
+    shutil.copy(path, killed)
+  changes = {"train_file": None, "predict_file": None}
+  commands.append(_flags(files, killed, **changes))
   expected = _read(folder / "predictions.json")
   for command in commands:
     printed, _ = scripts.fork(

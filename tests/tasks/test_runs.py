@@ -270,3 +270,27 @@ def test_a_second_text_for_a_model_of_single_texts(
   changes["table"] = table | {"text_b_column": "other"}
   with pytest.raises(UserError, match=r"--text_b_column=other: .* singl"):
     make_task(tmp_path, assets, **changes)
+
+
+@pytest.mark.parametrize(
+  ("name", "is_pair", "message"),
+  [
+    ("MRPC", True, None),
+    ("MRPC", False, "the dev set has pairs of texts, .* on single texts; pass"),
+    ("MRPC", None, None),
+    ("SST-2", True, "the dev set has single texts, .* on pairs of texts; pass"),
+    ("SST-2", False, None),
+  ],
+)
+def test_a_model_of_another_number_of_texts(tmp_path, name, is_pair, message):
+  label_type = label_types.Classification(["0", "1"])
+  assets = assets_of(label_type, is_pair)
+  text = "1\t1\t1\tA\tB\n"  # A row of either task.
+  (tmp_path / "dev.tsv").write_text(f"header\n{text}")
+  changes = {"splits": ("dev",), "data_dir": str(tmp_path)}
+  task = make_task(tmp_path, assets, task_name=[name], **changes)
+  if message:
+    with pytest.raises(UserError, match=f"--task_name={name}: {message} "):
+      task.examples("dev")
+  else:
+    assert len(task.examples("dev")[""]) == 1
