@@ -12,7 +12,11 @@ import dataclasses
 from bert.errors import UserError
 from bert.data import files
 from bert.tasks import prediction_files, runs, script
-from bert.tasks.classification import create_model, model_fn_builder
+from bert.tasks.classification import (
+  ClassificationTask,
+  create_model,
+  model_fn_builder,
+)
 from bert.tasks.examples import (
   LONG_TEXT,
   DataProcessor,
@@ -136,13 +140,14 @@ def check_flags(flags: Flags) -> None:
       f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
       f"task such as MRPC"
     )
-  is_xnli = "xnli" in (n.lower().replace("-", "") for n in flags.task_name)
-  check_fine_tuning(flags, ["predict_file", "interactive"], *["xnli"] * is_xnli)
+  tasks = runs.find_tasks(flags.task_name)
+  xnli = [task for task in tasks if task == "xnli"]
+  check_fine_tuning(flags, ["predict_file", "interactive"], *xnli)
   flags.check_exclusive("regression", "multilabel")
   if flags.num_seeds > 1:  # Each run reads them.
     for name in ("train_file", "dev_file", "test_file"):
       flags.refuse_pipes(name, filter(None, [flags[name]]))
-  if runs.CUSTOM not in map(str.lower, flags.task_name):
+  if runs.CUSTOM not in tasks:
     flags.require("data_dir")
     for name in flags.given_of({**_TABLE, **_KINDS}):
       raise UserError(
@@ -195,6 +200,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     known = runs.recall_flags(folder, weights)
     flags = flags.changed(**known | flags.given_of(known))
   check_flags(flags)
+  flags = script.with_initial_length(flags, ClassificationTask)
   request = make_request(flags)
   planned = runs.make_runs(request)
   if [run.output_dir for run in planned] == [flags.output_dir]:
@@ -210,6 +216,8 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     for run in first_seed:
       if "train" in run.splits:
         make_experiment(flags, request, run).run()
+    if flags.num_seeds > 1:
+      print(f"Each of the {flags.num_seeds} seeds takes that time.")
     return []
   files.makedirs(flags.output_dir)
   with folder_lock.lock_folder(flags.output_dir):

@@ -126,8 +126,8 @@ def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
   given = flags.given_of(names)
   trained = SquadSettings()
   if folder and not flags.do_train:
-    is_known = task_file.read(folder)[0] == SquadTask.kind
-    if is_known or "max_seq_length" not in given:
+    kind, _ = task_file.read(folder)
+    if kind or "max_seq_length" not in given:
       trained = task_file.load(SquadTask, folder, is_required=False)
   settings = dataclasses.replace(trained, **given)
   settings.room_for_text(settings.max_query_length)
@@ -198,6 +198,9 @@ def main(flags: Flags) -> dict[str, float]:
     terminal.converse_on_files(load_reader(flags))
     return {}
   check_flags(flags)
+  flags = script.with_initial_length(
+    flags, SquadTask, "doc_stride", "max_query_length"
+  )
   return make_experiment(flags).run()
 
 

@@ -190,6 +190,7 @@ def make_experiment(flags: Flags) -> Experiment:
 
 def main(flags: Flags) -> dict[str, float]:
   check_flags(flags)
+  flags = script.with_initial_length(flags, VectorTask)
   return make_experiment(flags).run()
 
 

@@ -157,6 +157,7 @@ def main(flags: Flags) -> dict[str, float]:
     script.ask(flags, TaggingTask.kind, answer_lines)
     return {}
   check_fine_tuning(flags, ["predict_file", "interactive"])
+  flags = script.with_initial_length(flags, TaggingTask)
   return make_experiment(flags).run()
 
 

@@ -463,11 +463,12 @@ class ClassificationTask(Task):
       self._set_weights(label_ids)
     if truncated:
       logging.info(
-        "Truncated %d of %s (%.1f %%) to --max_seq_length=%d",
+        "Truncated %d of %s (%.1f %%) to --max_seq_length=%d%s",
         truncated,
         plural(count, "example"),
         100 * truncated / count,
         self.settings.max_seq_length,
+        f" for {self.name}" if self.name else "",
       )
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:

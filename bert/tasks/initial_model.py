@@ -39,6 +39,7 @@ def scores(
   """
   model = loaded_model.load(folder)
   task = model.task
+  task.name = f"the initial model, {folder}"
   has_its_labels = len({*task.labels} & {*label_type.labels}) > 1
   if task.settings.kind != label_type.kind or not (
     has_its_labels or not label_type.labels

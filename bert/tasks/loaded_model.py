@@ -10,10 +10,8 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-import numpy as np
-
 from bert.errors import UserError, listing, plural, shortened
-from bert.data import downloads, files, records, sequences
+from bert.data import downloads, records, sequences
 from bert.training import (
   checkpoints,
   model_folder,
@@ -65,13 +63,15 @@ class LoadedModel:
     Args:
       inputs: a text; a tuple with a value for each of the task's inputs, of
         which those with a default may be omitted together; a dict by their
-        names; or a list of such inputs.
+        names; or a list of such inputs, an array, or a column of a data frame.
 
     Returns:
       A dict by the names in the task's `output_types`. Probabilities are
       floats, and a vector is a float32 array.
     """
-    if isinstance(inputs, (list, np.ndarray)):
+    if hasattr(inputs, "tolist"):
+      inputs = inputs.tolist()
+    if isinstance(inputs, list):
       return list(map(self.task.public, self.answers(inputs)))
     return self.answer([self.parse(inputs)])[0]
 
@@ -135,8 +135,9 @@ class LoadedModel:
       if len(found) == len(given):
         found = {f.name: text for f, text in zip(given, found, strict=True)}
     if not isinstance(found, dict) or not found.keys() <= set(names):
+      form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
       raise UserError(
-        f"{where} is not an object with {listing(names)}, or their values"
+        f"{where} is not an object with {listing(names)}, or {form}"
       )
     return tuple(_read(field, found, where) for field in self.fields)
 
@@ -216,18 +217,10 @@ def find_task(
 def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
   """Like `load`, for a folder that must hold a finished training of a kind."""
   trained, _ = task_file.read(model_dir)
-  if trained != kind or not model_folder.is_finished(model_dir):
-    if trained == kind:
-      checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
-    task_file.check_is_complete(model_dir)
-    inside = sorted(files.listdir(model_dir)) if files.isdir(model_dir) else []
-    paths = (os.path.join(model_dir, name) for name in inside)
-    found = next((p for p in paths if task_file.read(p)[0] == kind), None)
-    raise UserError(
-      f"{model_dir} does not hold a trained model ({kind}); pass the "
-      f"--output_dir of a finished training"
-      f"{f', such as {found}' if found else ''}"
-    )
+  if trained == kind and not model_folder.is_finished(model_dir):
+    checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
+    trained = None
+  task_file.check_kind(model_dir, trained, kind)
   return load(model_dir, **options)
 
 

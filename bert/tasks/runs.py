@@ -89,7 +89,7 @@ def make_runs(request: Request) -> list[Run]:
   With several seeds, results are in `seed-N/` below `output_dir`; with several
   tasks, in one subfolder per task.
   """
-  tasks = _find_tasks(request.task_name)
+  tasks = find_tasks(request.task_name)
   runs = []
   for seed in range(request.seed, request.seed + request.num_seeds):
     folder = request.output_dir
@@ -99,7 +99,7 @@ def make_runs(request: Request) -> list[Run]:
   return [run for run in runs if run.splits]
 
 
-def _find_tasks(names):
+def find_tasks(names: Sequence[str]) -> list[str]:
   """The keys of tasks by the names that a user gave; each key once."""
   names = [
     task
@@ -159,11 +159,8 @@ def make_task(
   known = None if trains else trained
   if known and run.task == CUSTOM:
     _check_second_text(request, known, folder)
-  if not (trained or trains) and folder and task_file.read(folder)[0]:
-    raise UserError(
-      f"{folder} holds a model of another task, not a classifier; pass another "
-      f"--output_dir or --init_checkpoint"
-    )
+  if folder and not trains and (kind := task_file.read(folder)[0]):
+    task_file.check_kind(folder, kind, classification.ClassificationTask.kind)
   initial, initial_folder = known, None
   if trains:  # A folder with earlier steps of this training does not count.
     initial = read_trained(model_folder.weights_folder("", run.init_checkpoint))

@@ -5,10 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
+from absl import logging
+
 import modeling
 from bert.data import text_files
 from bert.tasks import loaded_model, terminal
-from bert.training import flag_table, model_flags, startup, task_file
+from bert.training import (
+  flag_table,
+  model_flags,
+  model_folder,
+  startup,
+  task_file,
+)
 from bert.training.experiment import Experiment, ModelFiles
 from bert.training.flags import PATH, Flag, Flags, Table, table
 from bert.training.settings import (
@@ -52,6 +60,26 @@ def _single_values(task):
   kinds = (bool, int, float, str)
   fields = dataclasses.fields(task.Settings)
   return [field for field in fields if isinstance(field.default, kinds)]
+
+
+def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
+  """The flags of a training that starts from a model of the same task.
+
+  The length of that model, or else of the teacher, is the default of
+  --max_seq_length. `names` are further settings that belong to a length.
+  """
+  if not flags.do_train or "max_seq_length" in flags.given:
+    return flags
+  for path in filter(None, (flags.init_checkpoint, flags.teacher)):
+    folder = model_folder.weights_folder("", path)
+    kind, fields = task_file.read(folder)
+    if kind == task.kind and "max_seq_length" in fields:
+      trained = task_file.load(task, folder)
+      found = {n: getattr(trained, n) for n in ("max_seq_length", *names)}
+      shown = " ".join(f"--{name}={value}" for name, value in found.items())
+      logging.info("%s by default, as in the training of %s", shown, path)
+      return Flags(flags.rows, {**found, **flags.given})
+  return flags
 
 
 def experiment(
@@ -116,7 +144,7 @@ def main(flags: Flags, task: type[Task]) -> dict[str, float]:
   for split in wanted_splits(flags):
     flags.require(f"{split}_file")
     flags.require_file(f"{split}_file")
-  return make_experiment(flags, task).run()
+  return make_experiment(with_initial_length(flags, task), task).run()
 
 
 def make(

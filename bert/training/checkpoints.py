@@ -19,7 +19,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -75,7 +75,7 @@ def find_checkpoint(path: str) -> str:
       else for its `model.safetensors`; or a name that `downloads.local_path`
       knows.
   """
-  path = downloads.local_path(path)
+  path = given = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
   if part and exists(part[1]):
     return part[1]
@@ -100,14 +100,32 @@ def find_checkpoint(path: str) -> str:
     suffix = "" if huggingface_weights.is_weights(path) else ".index"
     remedy = (
       f"pass the files' common prefix, such as .../{RELEASE_NAME}, or their "
-      f"folder{downloads.similar_release(path)}"
+      f"folder{similar_model(given)}"
     )
     if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
       remedy = "convert the SavedModel by convert_checkpoint.py --to=tensorflow"
-    raise UserError(
-      f"no checkpoint {path}: there is no file {path}{suffix}; {remedy}"
-    )
+    absent, folder = f"no file {path}{suffix}", os.path.dirname(path)
+    if folder and not files.exists(folder):
+      absent = f"no folder {folder}"
+    elif suffix and not files.exists(given):
+      absent += f", and no folder {path}"
+    raise UserError(f"no checkpoint {path}: there is {absent}; {remedy}")
   return path
+
+
+def similar_model(
+  path: str, is_wanted: Callable[[str], object] | None = None
+) -> str:
+  """Text to append to an error: a model in a folder, or of a similar name.
+
+  `is_wanted` tells whether a folder holds one; by default, a finished model.
+  """
+  is_wanted = is_wanted or final_checkpoint
+  inside = sorted(files.listdir(path)) if files.isdir(path) else []
+  for folder in (os.path.join(path, name) for name in inside):
+    if is_wanted(folder):
+      return f", such as {folder}"
+  return downloads.similar_release(path)
 
 
 def exists(prefix: str) -> bool:

@@ -93,7 +93,7 @@ class Estimator:
     self._takes_all_weights = False  # Those of a checkpoint.
     files.makedirs(config.model_dir)
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
-    resumed = checkpoints.latest_valid(config.model_dir)
+    resumed = self._resumed = checkpoints.latest_valid(config.model_dir)
     devices.check_hosts_agree(
       self._strategy,
       resumed.step if resumed else 0,
@@ -103,7 +103,6 @@ class Estimator:
     if resumed:
       self._store.initial_values = resumed
       self._takes_all_weights = True
-      logging.info("Continuing from %s", resumed.prefix)
 
   @property
   def global_step(self) -> int:
@@ -195,6 +194,8 @@ class Estimator:
       elif reason:
         _log_stop("Already stopped", step, max_steps, reason)
       else:
+        if self._resumed and self._resumed.step == step:
+          logging.info("Continuing from %s", self._resumed.prefix)
         if before_updates:
           before_updates()
         self._run_steps(input_fn, batch_size, max_steps, evaluate, eval_steps)

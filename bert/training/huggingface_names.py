@@ -169,6 +169,13 @@ def variable_name(tensor: str) -> str | None:
   return ours and ours.format(*number.groups() if number else ())
 
 
+def name_without_tensorflow(tensor: str) -> str:
+  """The name of their tensor for that which their TensorFlow classes write."""
+  name = re.sub(r"[^/]*___([^/]*)/", r"\1/", tensor.removesuffix(":0"))
+  name = name.replace("_._", "/").replace("/", ".")
+  return re.sub(r"\.(kernel|embeddings)$", ".weight", name)
+
+
 def tensor_name(
   variable: str, model_type: str = "bert", head: str = ""
 ) -> str | None:

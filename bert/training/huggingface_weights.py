@@ -19,6 +19,7 @@ from bert.data import files
 from bert.training.huggingface_names import (
   DECODER_BIASES,
   DECODERS,
+  name_without_tensorflow,
   variable_name,
 )
 
@@ -42,6 +43,18 @@ def find_weights(folder: str) -> str | None:
     if files.exists(path):
       return path
   check_is_no_pickle(os.path.join(folder, "pytorch_model.bin"))
+  path = os.path.join(folder, "tf_model.h5")
+  if files.exists(path):
+    source = json.dumps(folder, ensure_ascii=False)
+    program = (
+      f"import transformers as t; f = {source}; "
+      f'getattr(t, "TF" + t.AutoConfig.from_pretrained(f).architectures[0])'
+      f".from_pretrained(f).save_pretrained(f, safe_serialization=True)"
+    )
+    raise UserError(
+      f"{path} is not read, but {WEIGHTS_NAME} is; write it where transformers "
+      f"4 is installed with TensorFlow: python -c {shlex.quote(program)}"
+    )
   return None
 
 
@@ -97,6 +110,7 @@ class _Tensor(NamedTuple):
   shape: list[int]
   start: int
   size: int
+  order: str = "C"
 
 
 # Numpy has no bfloat16, the upper half of a float32.
@@ -168,12 +182,17 @@ def _read_header(path):
       if length > size - 8:
         raise ValueError("it ends early")
       header = strict_json.loads(reader.read(length))
-    step = header.pop("__metadata__", {}).get(STEP)
-    found = {}
+    metadata = header.pop("__metadata__", {})
+    step, found = metadata.get(STEP), {}
     for name, entry in header.items():
       start, end = entry["data_offsets"]
+      dtype, shape, order = entry["dtype"], entry["shape"], "C"
+      if metadata.get("format") == "tf":
+        if name.endswith("/kernel:0"):  # The transpose, in the same bytes.
+          shape, order = shape[::-1], "F"
+        name = name_without_tensorflow(name)
       found[name] = _Tensor(
-        path, entry["dtype"], entry["shape"], 8 + length + start, end - start
+        path, dtype, shape, 8 + length + start, end - start, order
       )
     _check_layout(found.values(), 8 + length, size)
     return found, None if step is None else np.int64(step)
@@ -205,7 +224,9 @@ def _read(tensor: _Tensor) -> np.ndarray:
   with files.open_file(tensor.path) as reader:
     reader.seek(tensor.start)
     content = reader.read(tensor.size)
-  value = np.frombuffer(content, dtype).reshape(tensor.shape)
+  value = np.frombuffer(content, dtype).reshape(
+    tensor.shape, order=tensor.order
+  )
   if tensor.dtype == "BF16":
     return (value.astype(np.uint32) << 16).view(np.float32)
   return value.astype(np.float32)

@@ -140,10 +140,12 @@ def load_config(model_dir: str) -> modeling.BertConfig:
     path = os.path.join(model_dir, name)
     if files.exists(path):
       return huggingface_config.read_config(path)
+  problem = f"there is no folder {model_dir}"
+  if files.exists(model_dir):
+    problem = f"{model_dir} contains no bert_config.json"
   raise UserError(
-    f"{model_dir} contains no bert_config.json; pass the folder of an "
-    f"unzipped release, or the --output_dir of a finished training"
-    f"{downloads.similar_release(model_dir)}"
+    f"{problem}; pass the folder of an unzipped release, or the --output_dir "
+    f"of a finished training{checkpoints.similar_model(model_dir)}"
   )
 
 

@@ -59,6 +59,8 @@ class Predictor:
     use_one_hot_embeddings: see BertModel.
     runtime: what computes the encoder: "tensorflow", or another that
       `engines.GraphEncoder` knows.
+    outputs: which outputs of the head to compute, with their axes; default:
+      those of `task.output_axes`.
   """
 
   def __init__(
@@ -71,14 +73,16 @@ class Predictor:
     precision: str | None = None,
     use_one_hot_embeddings: bool = False,
     runtime: str = runtimes.TENSORFLOW,
+    outputs: Mapping[str, Sequence[str | int | None]] | None = None,
   ):
     runtimes.check_runtime(runtime, precision)
     self._config = model.config
     self._task = task
     self._spec = task.feature_spec(False)
+    self._axes = outputs or task.output_axes()
     self._output_axes = {
       name: axes
-      for name, axes in task.output_axes().items()
+      for name, axes in self._axes.items()
       if any(isinstance(axis, str) for axis in axes)
     }
     self._batch_size = batch_size
@@ -194,7 +198,7 @@ class Predictor:
   def _head(self, bert, features):
     """What the task's answers are made of."""
     found = self._task.head(ops.TensorOps(), bert, features)
-    return {name: found[name] for name in self._task.output_axes()}
+    return {name: found[name] for name in self._axes}
 
   def _model_fn(self, features, labels, mode, params):
     """What the programs compute, as a `model_fn`."""
@@ -214,7 +218,7 @@ class Predictor:
   def _traced_outputs(self):
     """The TensorSpec of each output."""
     found = self._program().structured_outputs
-    outputs = {name: found[name] for name in self._task.output_axes()}
+    outputs = {name: found[name] for name in self._axes}
     for name, output in outputs.items():
       if name not in self._output_axes and None in output.shape[1:]:
         raise ValueError(

@@ -57,6 +57,7 @@ def register(*tasks: type[Task] | str) -> None:
 def _classes(place):
   """The classes at "module:Class", or all of a module."""
   name, _, wanted = place.partition(":")
+  name = name.removesuffix(".py")
   try:
     module = importlib.import_module(name)
   except ModuleNotFoundError as error:

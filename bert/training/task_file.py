@@ -84,21 +84,37 @@ def check_is_complete(folder: str | None) -> None:
     checkpoints.find_checkpoint(folder)
 
 
+def check_kind(folder: str, found: str | None, wanted: str) -> None:
+  """Raises UserError unless a folder has a trained model of a kind of task.
+
+  `found` is the kind of its model; None without one.
+  """
+  if found == wanted:
+    return
+  check_is_complete(folder)
+  problem = f"does not hold a trained model ({wanted})"
+  if found:
+    problem = f"holds a model of another kind ({found}, not {wanted})"
+  elif not files.exists(folder):
+    problem = "does not exist"
+  inside = checkpoints.similar_model(folder, lambda p: read(p)[0] == wanted)
+  raise UserError(
+    f"{folder} {problem}; pass the --output_dir of a finished training{inside}"
+  )
+
+
 def load(
   task: type[Task], folder: str | None, is_required: bool = True
 ) -> Settings:
   """The settings of the trained model in a folder, for a class of tasks.
 
-  Unless `is_required`, a model of another task has the default settings.
+  Unless `is_required`, a model without a task has the default settings. For
+  vectors, any model will do.
   """
   kind, fields = read(folder) if folder else (None, {})
   if kind != task.kind:
-    if is_required:
-      check_is_complete(folder)
-      raise UserError(
-        f"{folder} does not hold a trained model ({task.kind}); pass the "
-        f"--output_dir of a finished training"
-      )
+    if is_required or (kind and task.kind not in registry.UNTRAINED):
+      check_kind(folder, kind, task.kind)
     fields = {}
   default = task.Settings()
   is_open = "max_seq_length" not in fields

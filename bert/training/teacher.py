@@ -198,11 +198,12 @@ class Teacher:
   def _compute(self, rows):
     if self._predictor is None:
       logging.info("The teacher, %s, computes", self._model.checkpoint)
-      if not self._has_texts:
-        # Its answers are not wanted, but what they are made of.
-        self._head.output_axes = self._head.soft_targets
       self._predictor = Predictor(
-        self._model, self._head, _BATCH_SIZE, precision=self._precision
+        self._model,
+        self._head,
+        _BATCH_SIZE,
+        precision=self._precision,
+        outputs=None if self._has_texts else self._head.soft_targets(),
       )
     compute = self._of_texts if self._has_texts else self._predictor
     spec, found = self.spec(), {}

@@ -79,7 +79,10 @@ FLAG_ROWS = {
   ),
   "a checkpoint that is misspelled": (
     {"init_checkpoint": "FILES/modle", "vocab_file": None},
-    ["no checkpoint FILES/modle: there is no file FILES/modle.index"],
+    [
+      "no checkpoint FILES/modle: there is no file FILES/modle.index, and no "
+      "folder FILES/modle; pass"
+    ],
   ),
   "too long": (
     {"max_seq_length": 129},
@@ -89,6 +92,10 @@ FLAG_ROWS = {
   "unknown task": (
     {"task_name": "MRPCC"},
     ["--task_name=MRPCC", "cola", "custom", "xnli", "did you mean mrpc?"],
+  ),
+  "unknown task with a table": (
+    {"task_name": "reviews", "train_file": "rows.tsv"},
+    ["--task_name=reviews is not one of"],
   ),
   "unknown task among others": (
     {"task_name": "MRPC,RTEE"},
@@ -333,7 +340,7 @@ OUTPUT_ROWS = {
   ),
   "answering untrained": (
     {"predict_file": f"{TABLES}/good.tsv", "do_train": None},
-    ["OUT does not hold a trained model", "pass the --output_dir"],
+    ["OUT does not exist", "pass the --output_dir"],
   ),
   "talking untrained": (
     {"interactive": True, "output_dir": "FILES/empty", "do_train": None},

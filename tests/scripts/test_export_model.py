@@ -14,7 +14,7 @@ BAD = {
   ),
   "a misspelt release": (
     {"model_dir": "uncased_L-2_H-128_A-4"},
-    ["contains no bert_config.json", "did you mean 'uncased_L-2_H-128_A-2'?"],
+    ["there is no folder uncased", "did you mean 'uncased_L-2_H-128_A-2'?"],
   ),
   "an output that is there": (
     {"output_dir": "FILES/model"},

@@ -273,6 +273,7 @@ def test_the_best_is_evaluated_and_predicted_later(kept, files, tmp_path):
     )
     used = f"Using the weights of {folder}/bert_model.ckpt"
     assert (used in log) == (out == folder)
+    assert "Continuing" not in log
   results = _eval_results(folder)
   assert results["global_step"] == history["best_step"]
   assert results["eval_loss"] == pytest.approx(history["best_value"], rel=1e-6)
@@ -557,9 +558,10 @@ def test_a_dry_run_measures_memory_and_leaves_nothing(files, tmp_path):
   changes = {"train_batch_size": 16, "pad_to_max_length": True}
   command = tiny_task.flags(files, tmp_path / "out", **changes)
   printed, log = scripts.fork(
-    "run_classifier.py", *command, "--do_train", "--dry_run"
+    "run_classifier.py", *command, "--do_train", "--dry_run", "--num_seeds=2"
   )
-  task, *lines = printed.splitlines()
+  task, *lines, seeds = printed.splitlines()
+  assert seeds == "Each of the 2 seeds takes that time."
   assert task == "MRPC"
   sizes = dict(re.findall(r"^(.*?)  +([\d,.]+)", "\n".join(lines), re.M))
   predicted, measured = (

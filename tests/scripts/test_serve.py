@@ -19,7 +19,7 @@ SCRIPT = "serve.py"
 # A row is the flags that differ from a good command, and what the error says.
 ROWS = {
   "no folder": ({"model_dir": None}, ["--model_dir is required"]),
-  "no model": ({"model_dir": "nowhere"}, ["nowhere contains no bert_config"]),
+  "no model": ({"model_dir": "nowhere"}, ["there is no folder nowhere"]),
   "a damaged model": (
     {"model_dir": "FOLDER/damaged"},
     ["task.json is damaged (invalid JSON"],

@@ -18,6 +18,7 @@ QUESTIONS = {
   "context": "It is Jim Henson.",
   "qas": [{"id": str(i), "question": "Who?"} for i in (1, 2)],
 }
+LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 
 
@@ -40,6 +41,8 @@ def teach(files, tmp_path_factory):
       files, folder / "teacher", **changes, num_train_epochs=1
     )
     scripts.fork(script, *command, *more, "--do_train")
+    # The student reads as its teacher.
+    changes |= dict.fromkeys(LENGTHS)
     student = tiny_task.flags(
       files, folder / "student", teacher=folder / "teacher", **changes
     )
@@ -160,6 +163,13 @@ def test_every_kind_of_task_has_students(
     script, *command, "--do_train", f"--unlabeled_file={unlabeled}"
   )
   assert "unlabeled.json" in log
+  assert log.count(" by default, as in the training of ") == 1
+  used, wanted = (
+    json.loads((folder / name / "flags.json").read_text())["flags"]
+    for name in ("student", "teacher")
+  )
+  assert used["max_seq_length"] == changes.get("max_seq_length", 48)
+  assert [used.get(n) for n in LENGTHS] == [wanted.get(n) for n in LENGTHS]
   rows = _rows(folder)
   labeled = [row["is_labeled"] for row in rows]
   assert labeled[-2:] == [[0], [0]]
@@ -217,7 +227,7 @@ def test_wrong_flags_are_one_line(files, golden, goldens, tmp_path):
   task_folders.write(teacher, "tagging", golden, goldens)
   out = tmp_path / "out"
   for changes, message in (
-    ({"teacher": teacher}, "does not hold a trained model (classification)"),
+    ({"teacher": teacher}, "another kind (tagging, not classification)"),
     ({"teacher": teacher, "distill_weight": 2}, "--distill_weight=2.0 must be"),
     ({"teacher": tmp_path / "none"}, f"{tmp_path}/none"),
     (

@@ -255,10 +255,16 @@ class TestFolder:
     (tmp_path / "another").symlink_to(other)
     (tmp_path / "seed-1").symlink_to(folder)
     self.check_refused(tmp_path, f"such as {tmp_path}/seed-1$")
+    (tmp_path / "another").unlink()
+    with pytest.raises(UserError, match=f"such as {tmp_path}/seed-1$"):
+      load(tmp_path)
 
-  @pytest.mark.parametrize("name", ["", "nowhere"])
-  def test_no_folder(self, tmp_path, name):
-    self.check_refused(tmp_path / name)
+  def test_no_folder(self, tmp_path):
+    self.check_refused(tmp_path)
+    with pytest.raises(UserError, match="nowhere does not exist; pass the"):
+      load_trained(str(tmp_path / "nowhere"), "classification")
+    with pytest.raises(UserError, match=f"there is no folder {tmp_path}/no;"):
+      load(tmp_path / "no")
 
   def test_no_vocabulary(self, make_folder):
     folder, _ = make_folder()

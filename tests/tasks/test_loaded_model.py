@@ -75,11 +75,38 @@ def test_masks_are_filled(folders):
   assert "pseudo_perplexity" in model("the city")
 
 
+class Column:
+  """A column of a data frame, such as a Series of pandas."""
+
+  def __init__(self, values):
+    self._values = values
+
+  def tolist(self):
+    return self._values
+
+
+@pytest.mark.parametrize(
+  ("name", "inputs"),
+  [
+    ("classification", ["the city", "Jim Henson"]),
+    ("multilabel", [("the city", "Jim"), ("Henson", "the north")]),
+  ],
+)
+def test_arrays_and_columns_are_lists(name, inputs, folders):
+  model = bert.load(folders[name])
+  array = np.empty(len(inputs), object)
+  array[:] = inputs
+  for values in (array, Column(inputs)):
+    assert model(values) == model(inputs)
+  if name == "classification":
+    assert model(np.array(inputs)) == model(inputs)
+
+
 @pytest.mark.parametrize(
   ("name", "inputs", "words"),
   [
     ("classification", ("a", "b"), ["not an object with 'text',"]),
-    ("multilabel", "a", ["'text_a', 'text_b'"]),
+    ("multilabel", "a", ["'text_a', 'text_b', or a tuple (text_a, text_b)"]),
     ("squad", [("a", "b"), {"question": "a"}], ["input 2", "context"]),
     ("tagging", ["a", 5], ["input 2", "'text'"]),
   ],

@@ -254,9 +254,10 @@ def test_a_processor_returns_distinct_texts(
     make_task(tmp_path, {}, task_name=["MRPC"], splits=("train",))
 
 
-def test_a_tagger_is_no_classifier(tmp_path):
-  assets = {"task.json": '{"task": "tagging", "labels": ["0", "1"]}'}
-  with pytest.raises(UserError, match="holds a model of another task, not a"):
+@pytest.mark.parametrize("kind", ["tagging", "an own task"])
+def test_another_task_is_no_classifier(tmp_path, kind):
+  assets = {"task.json": f'{{"task": "{kind}", "labels": ["0", "1"]}}'}
+  with pytest.raises(UserError, match=rf"kind \({kind}, not classification\)"):
     make_task(tmp_path, assets, task_name=["MRPC"], splits=("dev",))
 
 

@@ -396,7 +396,7 @@ class TestAnswers:
 
   def test_no_model(self, goldens, folder, tmp_path):
     for path, part in (
-      (tmp_path / "none", "contains no bert_config.json"),
+      (tmp_path / "none", "there is no folder .*/none; pass the folder"),
       (goldens / "model", "neither vocab.txt"),
     ):
       with pytest.raises(UserError, match=part):

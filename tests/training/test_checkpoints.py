@@ -334,6 +334,23 @@ class TestFindCheckpoint:
       checkpoints.find_checkpoint(path)
     assert path in str(error.value)
 
+  @pytest.mark.parametrize(
+    ("name", "words"),
+    [
+      ("", r"ckpt\.index; .* or their folder, such as {}/seed-1$"),
+      ("none", r"there is no file {}/none\.index, and no folder {}/none; "),
+      ("none/bert_model.ckpt", "there is no folder {}/none; "),
+    ],
+  )
+  def test_a_folder_of_seeds_or_none(self, tmp_path, name, words):
+    for seed in (1, 2):
+      (tmp_path / f"seed-{seed}").mkdir()
+      checkpoints.write_checkpoint(
+        str(tmp_path / f"seed-{seed}" / "bert_model.ckpt"), {"w": [1.0]}
+      )
+    with pytest.raises(ValueError, match=words.replace("{}", str(tmp_path))):
+      checkpoints.find_checkpoint(str(tmp_path / name))
+
   def test_data_without_index(self, prefix):
     os.remove(prefix + ".index")
     for path in (prefix, prefix + DATA):

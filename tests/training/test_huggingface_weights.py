@@ -145,6 +145,34 @@ def test_all_spellings_are_read(tmp_path, values, change):
   assert checkpoints.find_checkpoint(str(tmp_path)) == path
 
 
+def _of_tensorflow(name):
+  """The name that transformers' TensorFlow classes write; tried with 4.57."""
+  *modules, last = name.split(".")
+  if modules[0] == "cls":
+    modules[0] = {"predictions": "mlm", "seq_relationship": "nsp"}[
+      modules[1]
+    ] + "___cls"
+  is_table = modules[-1].endswith("_embeddings")
+  if last == "weight" and modules[-1] != "word_embeddings":
+    last = "embeddings" if is_table else "kernel"
+  if modules[-1] == "LayerNorm":
+    last = {"kernel": "gamma", "bias": "beta"}[last]
+  return "/".join((*modules, f"{last}:0")).replace("layer/0/", "layer_._0/")
+
+
+def test_what_tensorflow_classes_write_is_read(tmp_path, values):
+  theirs = {_of_tensorflow(name): value for name, value in values.items()}
+  assert "bert/encoder/layer_._0/output/dense/kernel:0" in theirs
+  assert "mlm___cls/predictions/transform/LayerNorm/gamma:0" in theirs
+  theirs = {
+    name: np.ascontiguousarray(value.T) if "kernel" in name else value
+    for name, value in theirs.items()
+  }
+  path = tmp_path / "model.safetensors"
+  path.write_bytes(safetensors.save(theirs, {"format": "tf"}))
+  _check(str(path), values)
+
+
 def test_shards_are_read(tmp_path, values):
   names = sorted(values)
   index = {}
@@ -264,6 +292,17 @@ def test_a_pickle_is_not_opened(tmp_path):
     with pytest.raises(UserError, match=r"is a pickle.*convert it.*torch") as e:
       checkpoints.find_checkpoint(str(path))
     assert "\n" not in str(e.value)
+
+
+def test_tf_model_h5_is_named_with_the_way(tmp_path):
+  for name in ("config.json", "tf_model.h5"):
+    (tmp_path / name).write_text("{}")
+  with pytest.raises(
+    UserError,
+    match=r"tf_model\.h5 is not read, .* transformers 4 .*: python -c",
+  ) as error:
+    checkpoints.find_checkpoint(str(tmp_path))
+  compile(shlex.split(str(error.value).split("python -c ")[1])[0], "", "exec")
 
 
 @pytest.mark.parametrize("name", ["plain", "it's $(touch x) \"`é\\"])

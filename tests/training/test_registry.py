@@ -66,12 +66,12 @@ def test_a_class():
   assert registry.head_of("own class") is None
 
 
-@pytest.mark.parametrize("suffix", ["", ":First"])
+@pytest.mark.parametrize("suffix", ["", ".py", ":First"])
 def test_a_module_or_a_class_in_it(module, suffix):
   registry.register(module + suffix)
   assert registry.task_class(f"{module} first").__name__ == "First"
   second = f"{module} second"
-  assert (second in registry.kinds()) == (suffix == "")
+  assert (second in registry.kinds()) == (suffix != ":First")
   # What it imports is not its own.
   assert registry.task_class("squad") is SquadTask
 
@@ -85,7 +85,7 @@ def test_a_module_or_a_class_in_it(module, suffix):
     ("json", "json is no subclass"),
     ("no_such_module", "there is no module no_such_module; pass one in"),
     ("no_such_module:A", "there is no module no_such_module; pass one in"),
-    ("folder/own.py", "there is no module folder/own.py; pass one in"),
+    ("folder/own.py", "there is no module folder/own; pass one in"),
   ],
 )
 def test_wrong_names(module, place, message):

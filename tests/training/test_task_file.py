@@ -13,6 +13,7 @@ from bert.commands import export_model
 from bert.errors import UserError
 from bert.tasks import loaded_model
 from bert.tasks.classification import ClassificationTask
+from bert.tasks.features import VectorTask
 from bert.tasks.squad_model import SquadTask
 from bert.tasks.tagging import TaggingTask
 from bert.training import task_file
@@ -103,12 +104,36 @@ def test_damaged(tmp_path, content, reason):
   assert str(path) in str(error.value)
 
 
-def test_the_model_of_another_task(tmp_path):
-  write(tmp_path, task={"task": "tagging", "labels": ["O"]})
+@pytest.mark.parametrize("kind", ["tagging", "a task of one's own"])
+def test_the_model_of_another_task(tmp_path, kind):
+  write(tmp_path, task={"task": kind, "labels": ["O"]})
+  (tmp_path / "bert_model.ckpt.index").touch()
+  wanted = (
+    rf"{tmp_path} holds a model of another kind \({kind}, not squad\); pa"
+  )
+  for load in (
+    lambda folder: task_file.load(SquadTask, folder),
+    lambda folder: task_file.load(SquadTask, folder, is_required=False),
+    lambda folder: loaded_model.load_trained(folder, "squad"),
+    lambda folder: run_squad.run(output_dir=folder, interactive=True),
+    lambda folder: run_squad.run(
+      output_dir=folder, interactive=True, max_seq_length=64
+    ),
+  ):
+    with pytest.raises(UserError, match=wanted):
+      load(str(tmp_path))
+  found = task_file.load(VectorTask, str(tmp_path), is_required=False)
+  assert found == VectorTask.Settings()
+
+
+def test_a_model_without_a_task(tmp_path):
+  write(tmp_path, other={})
   with pytest.raises(
     UserError, match=r"not hold a trained model \(squad\); pa"
   ):
     task_file.load(SquadTask, str(tmp_path))
+  with pytest.raises(UserError, match="none does not exist; pass the --output"):
+    task_file.load(SquadTask, str(tmp_path / "none"))
   for folder in (None, str(tmp_path)):
     found = task_file.load(SquadTask, folder, is_required=False)
     assert found == SquadTask.Settings()
