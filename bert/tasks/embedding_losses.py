@@ -96,13 +96,7 @@ def similarity_divergence(
   The cosines of a text with all others of the batch, times `scale`, are the
   logits of a softmax. The loss of a row is the mean over its texts of
   T^2 KL(teacher, student). Vectors of student and teacher are never compared
-  with each other, so their sizes may differ.
-
-  Args:
-    vectors, text_ids: those of the student, see `ranking`.
-    targets: the vectors of the teacher, float [B, 2 + N, E].
-    scale: factor of the cosines.
-    temperature: T.
+  with each other, so `targets`, those of the teacher, may have another size.
   """
   flat = (tf.reshape(x, [-1, x.shape[-1]]) for x in (vectors, targets))
   found, wanted = (scale * tf.matmul(x, x, transpose_b=True) for x in flat)

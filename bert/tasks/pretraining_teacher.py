@@ -227,9 +227,7 @@ def relation_distance(
 
   Wang et al. (2020), equations 5 to 8: KL(y, x) of the distributions of
   attention, and of those of values over values, each the mean over heads and
-  positions.
-
-  Args: see `score_distance`.
+  positions. See `score_distance` for x, y and the mask.
   """
   mask, losses = tf.cast(mask, tf.float32), 0.0
   keys = mask[:, tf.newaxis, tf.newaxis]

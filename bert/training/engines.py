@@ -98,9 +98,7 @@ class GraphEncoder:
       the active store then.
     length: the positions of a row.
 
-  Attributes:
-    model: its files.
-    precision: that of the batches to come.
+  `precision` may be set to another one for the batches to come.
   """
 
   def __init__(
@@ -162,10 +160,7 @@ class GraphEncoder:
     return self._engines[key]
 
   def _load(self, precision, *wanted):
-    """A function that computes the outputs `wanted`.
-
-    It may be called from several threads.
-    """
+    """A function for several threads that computes the outputs `wanted`."""
     handlers = list(python_logging.root.handlers)
     flag = f"--runtime={self._runtime}"
     package = import_optional(self._runtime, flag, runtimes.REQUIREMENTS)
