@@ -124,7 +124,7 @@ def _clears_cache(method):
 class _Vocabulary(collections.OrderedDict):
   """An OrderedDict that clears a cache when it changes."""
 
-  cache = None
+  cache: dict | None = None
   __setitem__ = _clears_cache(collections.OrderedDict.__setitem__)
   __delitem__ = _clears_cache(collections.OrderedDict.__delitem__)
   pop = _clears_cache(collections.OrderedDict.pop)
@@ -428,7 +428,7 @@ def _end(text, last):
 class _Configurable:
   """Clears a cache when an attribute is set."""
 
-  cache = None
+  cache: dict | None = None
   __setattr__ = _clears_cache(object.__setattr__)
 
 

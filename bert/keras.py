@@ -64,7 +64,8 @@ class Preprocess(keras.layers.Layer):
   ):
     super().__init__(**kwargs)
     if vocabulary is None:
-      self.tokenizer = model_folder.find_model(os.fspath(folder)).tokenizer
+      model = model_folder.find_model(os.fspath(folder or ""))
+      self.tokenizer = model.tokenizer
     else:
       with tempfile.TemporaryDirectory() as temporary:
         path = os.path.join(temporary, "vocab.txt")
@@ -141,7 +142,7 @@ class Encoder(keras.layers.Layer):
     super().__init__(**kwargs)
     weights = {}
     if config is None:
-      model = model_folder.find_model(os.fspath(folder))
+      model = model_folder.find_model(os.fspath(folder or ""))
       self.config = model.config
       shapes = modeling.variable_shapes(self.config)
       saved = checkpoints.load_weights(

@@ -69,8 +69,8 @@ class LoadedModel:
       A dict by the names in the task's `output_types`. Probabilities are
       floats, and a vector is a float32 array.
     """
-    if hasattr(inputs, "tolist"):
-      inputs = inputs.tolist()
+    if to_list := getattr(inputs, "tolist", None):
+      inputs = to_list()
     if isinstance(inputs, list):
       return list(map(self.task.public, self.answers(inputs)))
     return self.answer([self.parse(inputs)])[0]
