@@ -64,7 +64,7 @@ An input consists of {inputs}.
    `input_mask` is 1 for pieces and 0 for padding. `segment_ids` is 1 for B and
    its last {special.sep}, if the model has two segments, and else 0. All three
    are {dtype} [{", ".join(shape)}].
-4. `{name}` computes of rows:
+4. `{name}` computes for each row:
 {_outputs(name, task, is_trained)}
 An example in Python, without step 2:
 
