@@ -423,12 +423,12 @@ def create_masked_lm_predictions(
   else:
     shuffle(candidates, rng)
   positions = candidates[:wanted]
-  draw = rng.random
+  draw, mask = rng.random, special.mask
   for position in positions:
     if draw() < 0.8:
-      output[position] = special.mask
+      output[position] = mask
     elif draw() >= 0.5:
-      output[position] = vocab_words[rng.randrange(len(vocab_words))]
+      output[position] = rng.choice(vocab_words)
   positions.sort()
   labels = [tokens[position] for position in positions]
   return output, positions, labels
