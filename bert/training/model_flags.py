@@ -203,11 +203,7 @@ def load_config(
   length = max_seq_length
   if length is None:
     length = sequence_length(flags, config)
-  if length > config.max_position_embeddings:
-    raise UserError(
-      f"--max_seq_length={length} exceeds the "
-      f"{config.max_position_embeddings} positions of {path}; lower it"
-    )
+  model_folder.check_length(length, config, path)
   return config
 
 
