@@ -92,7 +92,7 @@ def weight_files(path: str) -> list[str]:
     if any(os.path.basename(name) != name for name in names):
       raise ValueError("a file is in another folder")
   except _DAMAGE as error:
-    raise UserError(files.damaged(path, f"its weight_map: {error}")) from error
+    raise files.damaged(path, f"its weight_map: {error}") from error
   folder = os.path.dirname(path)
   return [path, *(os.path.join(folder, name) for name in names)]
 
@@ -197,7 +197,7 @@ def _read_header(path):
     _check_layout(found.values(), 8 + length, size)
     return found, None if step is None else np.int64(step)
   except _DAMAGE as error:
-    raise UserError(files.damaged(path, str(error))) from error
+    raise files.damaged(path, error) from error
 
 
 def _check_layout(tensors, start, end):
