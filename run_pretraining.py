@@ -79,8 +79,7 @@ def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files."""
   taught = ["teacher"] if flags.teacher else []
   check_training(flags, *record_flags(flags), *taught)
-  if not (flags.do_train or flags.do_eval):
-    raise UserError("nothing to do; pass --do_train or --do_eval")
+  flags.require_one("do_train", "do_eval")
   if "input_file" not in record_flags(flags).values():
     flags.warn_if_given("add --do_train", "input_file")
   if flags.do_train and flags.num_warmup_steps > flags.num_train_steps:

@@ -155,12 +155,21 @@ class Flags:
 
   # Checks.
 
-  def require(self, *names: str) -> None:
-    """Raises UserError for the first of these flags that has no value."""
+  def require(self, *names: str, value: str | None = None) -> None:
+    """Raises UserError for the first of these flags that has no value.
+
+    `value` says what to pass; by default one of the choices.
+    """
     for name in names:
       if not self[name]:
-        value = " or ".join(self.rows[name].choices) or "a value"
+        value = value or " or ".join(self.rows[name].choices) or "a value"
         raise UserError(f"--{name} is required; pass {value}")
+
+  def require_one(self, *names: str) -> None:
+    """Raises UserError if none of these flags is given."""
+    *others, last = (f"--{name}" for name in names)
+    if not any(self[name] for name in names):
+      raise UserError(f"nothing to do; pass {', '.join(others)} or {last}")
 
   def check_exclusive(self, *names: str) -> None:
     """Raises UserError if two of these flags are given."""

@@ -175,7 +175,7 @@ MODEL_ROWS = {
       "bert_config_file": None,
       "init_checkpoint": None,
     },
-    ["--vocab_file is required, because --output_dir=", "holds no model"],
+    ["--vocab_file is required; pass it, or", "--output_dir=", "no model"],
   ),
   "plan of a training that would not continue": (
     {"output_dir": "FILES/trained", "max_seq_length": 47, "dry_run": True},
