@@ -11,7 +11,7 @@ import itertools
 import sys
 
 from bert.errors import UserError
-from bert.data import datasets, downloads, files
+from bert.data import datasets, downloads
 from bert.training import flag_table, startup
 from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
 
@@ -65,9 +65,7 @@ def check_flags(flags: Flags) -> None:
       downloads.check_name(name)
     return
   folder = flags.output_dir or flags.command
-  if files.is_remote(folder):
-    raise UserError(f"--output_dir={folder} is remote; pass a local folder")
-  check_output_folder(folder)
+  check_output_folder(folder, may_be_remote=False)
 
 
 def main(flags: Flags) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 from absl import logging
@@ -42,7 +42,7 @@ class Check(NamedTuple):
   """A condition of a value, and its words: "must be ..."."""
 
   words: str
-  holds: Callable[[float], bool]
+  holds: Callable[[Any], bool]
 
 
 def at_least(least: float, most: float | None = None) -> Check:
@@ -123,7 +123,7 @@ class Flags:
     for name, value in self.given.items():
       row = rows.get(name)
       if row and row.check and not row.check.holds(value):
-        raise UserError(f"--{name}={value} must be {row.check.words}")
+        raise UserError(f"--{name}={_shown(value)} must be {row.check.words}")
       if row and row.kind is PATH:
         _check_path(name, value)
 
@@ -298,18 +298,19 @@ def _problem_of_output(path):
   return None
 
 
-def check_output_folder(path: str) -> None:
+def check_output_folder(path: str, may_be_remote: bool = True) -> None:
   """Raises UserError unless --output_dir can be created and written to."""
   if files.is_remote(path):
-    return
-  # The folder itself, or the nearest one above it that exists.
-  existing = os.path.abspath(path)
-  while not os.path.exists(existing):
-    existing = os.path.dirname(existing)
-  if not (os.path.isdir(existing) and os.access(existing, os.W_OK)):
-    raise UserError(
-      f"--output_dir={path}: {existing} is not a writable folder; pass another"
-    )
+    is_valid, problem = may_be_remote, f"{path} is remote; pass a local folder"
+  else:
+    # The folder itself, or the nearest one above it that exists.
+    existing = os.path.abspath(path)
+    while not os.path.exists(existing):
+      existing = os.path.dirname(existing)
+    is_valid = os.path.isdir(existing) and os.access(existing, os.W_OK)
+    problem = f"{existing} is not a writable folder; pass another"
+  if not is_valid:
+    raise UserError(f"--output_dir={path}: {problem}")
 
 
 # Values from Python and from the command line, both read by absl.

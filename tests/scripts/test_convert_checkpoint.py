@@ -202,7 +202,7 @@ BAD = {
   ],
   "download.py squad --output_dir=FILES/text.txt": ["not a writable folder"],
   "download.py squad --output_dir=gs://a/b": [
-    "--output_dir=gs://a/b is remote; pass a local folder"
+    "--output_dir=gs://a/b: gs://a/b is remote; pass a local folder"
   ],
   "download.py model bert_base": ["'bert_base' is neither hf://"],
 }
