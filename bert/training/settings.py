@@ -141,7 +141,12 @@ class Settings:
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
-    """The Optimization of a training of that many steps and layers."""
+    """What the flags of the optimizer say; `optimization.minimize` follows it.
+
+    Args:
+      num_steps: number of updates.
+      num_layers: number of layers of the model.
+    """
     warmup = self.num_warmup_steps
     if warmup is None:
       warmup = int(num_steps * self.warmup_proportion)
