@@ -36,7 +36,7 @@ def check_runtime(runtime: str, precision: str | None) -> None:
   flag, known = f"--runtime={runtime}", _PRECISIONS_OF[runtime]
   if precision not in (None, *known):
     others = [name for name, of in _PRECISIONS_OF.items() if precision in of]
-    remedy = f" or --runtime={' or '.join(others)}" if others else ""
+    remedy = f", or --runtime={' or '.join(others)}" if others else ""
     raise UserError(
       f"--precision={precision} is not one of {', '.join(known)}, those of "
       f"{flag}; pass one{remedy}"
