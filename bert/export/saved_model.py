@@ -9,8 +9,10 @@ https://www.tensorflow.org/hub/common_saved_model_apis/text.
 """
 
 import os
+import shutil
 import tempfile
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -102,8 +104,9 @@ class Encoder(_Encoding):
     )
     path = model_folder.find_vocabulary(model_dir)
     if path.endswith(".json") and model.tokenizer.splits_words:
-      self._folder = tempfile.TemporaryDirectory()  # Until this is saved.
-      path = os.path.join(self._folder.name, "vocab.txt")
+      folder = tempfile.mkdtemp()
+      weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+      path = os.path.join(folder, "vocab.txt")
       pieces = (f"{piece}\n" for piece in model.tokenizer.vocab)
       files.write_file(path, "".join(pieces))
     self.vocab_file = tf.saved_model.Asset(path)

@@ -269,7 +269,7 @@ MODEL_ROWS = {
   ),
   "wider": (
     {"bert_config_file": "FILES/wide.json"},
-    [CHECKPOINT, LOOKUP, "[1001, 32]", "[1001, 64]", "pass the bert_config"],
+    [CHECKPOINT, LOOKUP, "[1001, 32]", "[1001, 64]", "the bert_config.json"],
   ),
   "deeper": (
     {"bert_config_file": "FILES/deep.json"},
