@@ -144,7 +144,12 @@ class TestRerank:
     (0, "answer", {"text_a": "a", "text_b": 1}, "text_b: text is not a string"),
     (0, "rerank", {"query": "a"}, "an object with 'query', 'documents'"),
     (0, "rerank", {"query": "a", "documents": []}, "not a list with at least"),
-    (0, "rerank", {"query": "a", "documents": [1]}, r"documents\[0\]: text is not a"),
+    (
+      0,
+      "rerank",
+      {"query": "a", "documents": [1]},
+      r"documents\[0\]: text is not a",
+    ),
     (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label= must"),
     (2, "rerank", {"query": "a", "documents": ["b"]}, "is no model of pairs"),
   ],
