@@ -87,7 +87,7 @@ def create_optimizer(
 
   Raises:
     RuntimeError: called in eager mode, which cannot differentiate a loss.
-    UserError: two variables have the same name.
+    ValueError: two variables have the same name.
   """
   del use_tpu
   update = Optimization(init_lr, num_train_steps, num_warmup_steps)

@@ -135,11 +135,8 @@ FLAGS = table(
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
-  if not flags.task_name:
-    raise UserError(
-      f"--task_name is required; pass {runs.CUSTOM} for your own files, or a "
-      f"task such as MRPC"
-    )
+  value = f"{runs.CUSTOM} for your own files, or a task such as MRPC"
+  flags.require("task_name", value=value)
   tasks = runs.find_tasks(flags.task_name)
   xnli = [task for task in tasks if task == "xnli"]
   check_fine_tuning(flags, ["predict_file", "interactive"], *xnli)

@@ -79,8 +79,7 @@ def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files."""
   taught = ["teacher"] if flags.teacher else []
   check_training(flags, *record_flags(flags), *taught)
-  if not (flags.do_train or flags.do_eval):
-    raise UserError("nothing to do; pass --do_train or --do_eval")
+  flags.require_one("do_train", "do_eval")
   if "input_file" not in record_flags(flags).values():
     flags.warn_if_given("add --do_train", "input_file")
   if flags.do_train and flags.num_warmup_steps > flags.num_train_steps:
@@ -119,15 +118,15 @@ def check_layout(
         f"{first} has {_in_words(layout)}, but {path} has {_in_words(found)}; "
         f"pass files that were made with the same settings"
       )
-  is_masked = bool(layout.max_predictions_per_seq)
-  if is_masked == flags.dynamic_masking:
-    found = "masked already; omit" if is_masked else "not masked; pass"
-    raise UserError(f"{first} is {found} --dynamic_masking")
-  for name, found in layout._asdict().items():
-    if name in flags and found and found != flags[name]:
+  sizes = {"max_seq_length": layout.max_seq_length}
+  if layout.max_predictions_per_seq:  # Words are masked.
+    sizes["max_predictions_per_seq"] = layout.max_predictions_per_seq
+  wanted = {"dynamic_masking": len(sizes) == 1, **sizes}
+  for name, value in wanted.items():
+    if flags[name] != value:
       raise UserError(
-        f"--{name}={flags[name]}, but {first} was made with "
-        f"--{name}={found}; pass --{name}={found}"
+        f"--{name}={flags[name]}, but {first} was made for --{name}={value}; "
+        f"pass that"
       )
   return layout
 

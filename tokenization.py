@@ -87,12 +87,18 @@ def validate_case_matches_checkpoint(
   release = find_release(init_checkpoint)
   if release is None:
     return
-  if bool(do_lower_case) != release.lower_cases:
-    casing = "lower-cased" if release.lower_cases else "cased"
+  check_casing(bool(do_lower_case), release.lower_cases, release.name)
+
+
+def check_casing(do_lower_case: bool, trained: bool, source: str) -> None:
+  """Raises UserError unless a model was trained with this casing.
+
+  `source` is the file or release that says so.
+  """
+  if do_lower_case != trained:
     raise UserError(
-      f"--do_lower_case={bool(do_lower_case)} contradicts {release.name}, "
-      f"which was trained on {casing} text; pass "
-      f"--do_lower_case={release.lower_cases}"
+      f"--do_lower_case={do_lower_case} contradicts {source}: the model was "
+      f"trained with --do_lower_case={trained}; pass that"
     )
 
 

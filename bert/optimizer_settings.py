@@ -1,4 +1,7 @@
-"""How weights are updated; `optimization` does it. Loads no TensorFlow."""
+"""How weights are updated: what flags say, and `optimization.minimize` does.
+
+Loads no TensorFlow, so that the table of flags can take its defaults from here.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,13 @@ class LayerRates:
 
 @dataclasses.dataclass(frozen=True)
 class Optimization:
-  """How weights are updated. The defaults are those of the original."""
+  """How weights are updated. The defaults are those of the original.
 
-  learning_rate: float  # its peak
+  `Settings.make_optimization` makes it of the flags, and
+  `optimization.minimize` follows it in each step.
+  """
+
+  learning_rate: float  # the peak of `optimization.learning_rate_schedule`
   num_train_steps: int  # see `learning_rate_schedule`
   num_warmup_steps: int | None
   # From a variable's name to its multiple of the learning rate; a variable with

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
-from bert.errors import UserError
-
 
 class VariableStore:
   """The variables of one model by full name.
@@ -103,10 +101,10 @@ class VariableStore:
     return variable
 
   def check_owner(self, variable: tf.Variable) -> None:
-    """Raises UserError if another variable of that name has slots."""
+    """Raises ValueError if another variable of that name has slots."""
     name = name_of(variable)
     if self._slot_owners.setdefault(name, variable) is not variable:
-      raise UserError(
+      raise ValueError(
         f"two variables named {name} would share the moments of Adam; pass "
         f"another name to tf.Variable, or use another VariableStore"
       )
@@ -170,9 +168,9 @@ def in_v1_graph() -> bool:
 
 
 def check_eager() -> None:
-  """Raises UserError in a v1 graph, where no tensor has a value yet."""
+  """Raises ValueError in a v1 graph, where no tensor has a value yet."""
   if in_v1_graph():
-    raise UserError(
+    raise ValueError(
       "Estimator and input functions do not work in a v1 graph; remove "
       "tf.compat.v1.disable_v2_behavior() or `with graph.as_default()`"
     )

@@ -10,8 +10,7 @@ An interrupted download continues with the same command. The folder is printed.
 import itertools
 import sys
 
-from bert.errors import UserError
-from bert.data import datasets, downloads, files
+from bert.data import datasets, downloads
 from bert.training import flag_table, startup
 from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
 
@@ -54,20 +53,19 @@ def name_command(arguments: list[str]) -> list[str]:
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag is missing or wrong."""
-  if not flags.command or bool(flags.names) == (flags.command == "squad"):
-    raise UserError(
-      "what to download is missing or incomplete; run python download.py "
-      "squad, or glue TASK..., or model NAME..."
-    )
+  value = "squad, or glue TASK..., or model NAME..., after download.py"
+  flags.require("command", value=value)
+  if flags.command == "squad":
+    flags.warn_if_given("omit it", "names")
+  else:
+    flags.require("names", value=value)
   if flags.command == "model":
     flags.warn_if_given("set BERT_CACHE to move models", "output_dir")
     for name in flags.names:
       downloads.check_name(name)
     return
   folder = flags.output_dir or flags.command
-  if files.is_remote(folder):
-    raise UserError(f"--output_dir={folder} is remote; pass a local folder")
-  check_output_folder(folder)
+  check_output_folder(folder, may_be_remote=False)
 
 
 def main(flags: Flags) -> dict[str, list[str]]:

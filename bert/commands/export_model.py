@@ -176,12 +176,8 @@ def main(flags: Flags) -> dict[str, str]:
   check_flags(flags)
   model_dir = downloads.local_path(flags.model_dir)
   model = model_folder.find_model(model_dir)
-  limit = model.config.max_position_embeddings
-  if (flags.max_seq_length or 0) > limit:
-    raise UserError(
-      f"--max_seq_length={flags.max_seq_length} is more than the {limit} "
-      f"positions of the model; lower it"
-    )
+  length = flags.max_seq_length or 0
+  model_folder.check_length(length, model.config, flags.model_dir)
   warn_of_unused(flags, bool(task_file.read(model_dir)[0]))
   with new_folder(flags.output_dir.rstrip("/")) as folder:
     if flags.format == "onnx":

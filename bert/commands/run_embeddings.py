@@ -12,7 +12,6 @@ search_texts.py, serve.py and bert.load.
 
 import dataclasses
 
-from bert.errors import UserError
 from bert.tasks import (
   embedding_losses,
   embeddings,
@@ -23,7 +22,7 @@ from bert.tasks import (
 from bert.tasks.features import VectorSettings, VectorTask
 from bert.training import flag_table, model_flags, startup, task_file
 from bert.training.experiment import Experiment
-from bert.training.flags import PATH, POSITIVE, Flag, Flags, table
+from bert.training.flags import PATH, POSITIVE, Check, Flag, Flags, table
 from bert.training.settings import (
   check_fine_tuning,
   find_weights,
@@ -33,6 +32,10 @@ from bert.training.settings import (
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 
 _TABLE = ".tsv, .csv or .jsonl, each also with .gz, or .parquet."
+_SIZES = Check(
+  "whole numbers, such as 384,192",
+  lambda sizes: all(str(size).isdecimal() for size in sizes),
+)
 _RETRIEVAL = ("queries_file", "corpus_file", "qrels_file")
 
 # fmt: off
@@ -88,7 +91,7 @@ FLAGS = table(
          "too.", used="train"),
     Flag("dimensions", [],
          "Sizes, such as 384,192,96, to which vectors may be cut afterwards: "
-         "the loss is the mean over these."),
+         "the loss is the mean over these.", check=_SIZES),
     Flag("pooling", None,
          "How the vector of a text is made of those of its word pieces. "
          "Default: as in the initial model, or else mean.", choices=POOLINGS,
@@ -124,13 +127,7 @@ def check_flags(flags: Flags) -> None:
 def read_training(flags: Flags) -> embedding_losses.Training:
   """How to train, by the flags."""
   loss = flags.loss or ("cosent" if flags.score_column else "ranking")
-  try:
-    dimensions = tuple(map(int, flags.dimensions))
-  except ValueError as error:
-    raise UserError(
-      f"--dimensions={','.join(flags.dimensions)} is not a list of whole "
-      f"numbers, such as 384,192"
-    ) from error
+  dimensions = tuple(map(int, flags.dimensions))
   return embedding_losses.Training(
     loss, flags.scale, flags.both_directions, dimensions
   )

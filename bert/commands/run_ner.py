@@ -79,21 +79,17 @@ FLAGS = table(
 
 def find_file(flags: Flags, split: str) -> str:
   """The file of a split, by its flag or in --data_dir."""
-  path = flags[f"{split}_file"]
-  if path:
-    flags.require_file(f"{split}_file")
-    return path
-  if flags.data_dir:
+  flag, names = f"{split}_file", _NAMES[split]
+  if flags.data_dir and not flags[flag]:
     files.check_is_folder(flags.data_dir, f"--data_dir={flags.data_dir}")
-    for name in _NAMES[split]:
+    for name in names:
       for end in ("", ".gz"):
         path = os.path.join(flags.data_dir, name + end)
         if files.isfile(path):
           return path
-  raise UserError(
-    f"--{split}_file is required; pass it, or a --data_dir with "
-    f"{' or '.join(_NAMES[split])}"
-  )
+  flags.require(flag, value=f"it, or a --data_dir with {' or '.join(names)}")
+  flags.require_file(flag)
+  return flags[flag]
 
 
 def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:

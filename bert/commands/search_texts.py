@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from bert.errors import UserError, plural
+from bert.errors import plural
 from bert.data import files, hnsw, progress, text_files, vector_index
 from bert.tasks import loaded_model, search, terminal, text_index, text_pairs
 from bert.tasks.search import Hit, Searcher
@@ -91,11 +91,7 @@ def check_flags(flags: Flags) -> None:
   flags.check_exclusive(*_ACTIONS, "input_file")
   flags.check_exclusive(*_ACTIONS, "remove_ids")
   flags.check_exclusive("mine_negatives", "reranker")
-  if not any(flags[n] for n in (*_ACTIONS, "input_file", "remove_ids")):
-    raise UserError(
-      "nothing to do; pass --query, --query_file or --interactive, or "
-      "--input_file to write an index"
-    )
+  flags.require_one(*_ACTIONS, "input_file", "remove_ids")
   for name in ("input_file", "query_file", "mine_negatives"):
     if flags[name] not in (None, text_files.STREAM):
       flags.require_file(name)

@@ -19,15 +19,22 @@ from typing import TYPE_CHECKING
 
 from absl import logging
 
-from bert.errors import UserError, import_optional, plural
+from bert.errors import import_optional, plural
 from bert.training import flag_table, runtimes, startup
-from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
+from bert.training.flags import COUNT, PATH, Check, Flag, Flags, at_least, table
 
 if TYPE_CHECKING:
   from bert.tasks.loaded_model import LoadedModel
   from bert.tasks.search import Searcher
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
+
+_HOST_NAMES = Check(
+  "names such as bert.example.org, without scheme, port and path",
+  lambda hosts: all(
+    re.fullmatch(r"[\w.-]+|\[?[\da-fA-F:]+\]?", host) for host in hosts
+  ),
+)
 
 # fmt: off
 FLAGS = table(
@@ -46,7 +53,7 @@ FLAGS = table(
          "Host names that requests may name, separated by commas: those by "
          "which a proxy or the network knows the server. On the default "
          "--host, localhost, 127.0.0.1 and [::1] are always allowed; on any "
-         "other, the default allows all."),
+         "other, the default allows all.", check=_HOST_NAMES),
     Flag("port", 8501, "Port to listen on; 0 takes a free one.",
          check=at_least(0, 65535)),
     Flag("max_batch", 32, "Maximum number of texts in a batch.", check=COUNT),
@@ -75,12 +82,6 @@ def check_flags(flags: Flags) -> str:
     flags.require("model_dir")
     flags.warn_if_given("add --index", "ann", "reranker")
   flags.require("host")  # An empty one would open the server to the network.
-  for host in flags.allowed_hosts:
-    if not re.fullmatch(r"[\w.-]+|\[?[\da-fA-F:]+\]?", host):
-      raise UserError(
-        f"--allowed_hosts={host} is not a host name such as bert.example.org; "
-        "pass names without scheme, port and path"
-      )
   runtimes.check_runtime(flags.runtime, flags.precision)
   folder = os.path.basename(os.path.abspath(flags.model_dir or flags.index))
   # It is a part of URLs.

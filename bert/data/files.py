@@ -224,7 +224,7 @@ def read_json(
     if not isinstance(found, kind):
       raise ValueError(f"it has no {'object' if kind is dict else 'array'}")
   except ValueError as error:
-    raise UserError(damaged(path, f"invalid JSON: {error}")) from error
+    raise damaged(path, f"invalid JSON: {error}") from error
   return found
 
 
@@ -247,9 +247,11 @@ def check_settings(
       raise ValueError(f"{name} is {shown}, not {TYPE_NAMES[kind]}")
 
 
-def damaged(path: str, reason: str) -> str:
-  """An error message about a damaged file."""
-  return f"{path} is damaged ({reason}); copy it again, or make it anew"
+def damaged(path: str, reason: object) -> UserError:
+  """The error of a damaged file, to be raised."""
+  return UserError(
+    f"{path} is damaged ({reason}); copy it again, or make it anew"
+  )
 
 
 def write_file(path: str | os.PathLike, content: str | bytes) -> None:

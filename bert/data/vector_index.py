@@ -94,7 +94,7 @@ class Block:
         yield Row(**orjson.loads(line))
       except (TypeError, ValueError) as error:
         reason = f"a line is no row: {error}"
-        raise UserError(files.damaged(f"{self.path}.jsonl", reason)) from error
+        raise files.damaged(f"{self.path}.jsonl", reason) from error
 
 
 def _mapped(path, shape, dtype):
@@ -130,7 +130,7 @@ class VectorIndex:
         for block in blocks
       ]
     except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
-      raise UserError(files.damaged(folder, repr(error))) from error
+      raise files.damaged(folder, repr(error)) from error
     self._starts = np.cumsum([0, *map(len, self.blocks)])
 
   def __len__(self) -> int:

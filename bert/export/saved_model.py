@@ -8,7 +8,11 @@ The interface is described at
 https://www.tensorflow.org/hub/common_saved_model_apis/text.
 """
 
+import os
+import shutil
+import tempfile
 import types
+import weakref
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,7 +20,7 @@ import tensorflow as tf
 
 import modeling
 from bert import variables
-from bert.errors import UserError
+from bert.data import files
 from bert.export import text_graph, text_rows
 from bert.tasks import pretraining
 from bert.training import checkpoints, model_folder
@@ -100,10 +104,11 @@ class Encoder(_Encoding):
     )
     path = model_folder.find_vocabulary(model_dir)
     if path.endswith(".json") and model.tokenizer.splits_words:
-      raise UserError(
-        f"{model_dir} has its vocabulary in tokenizer.json only; convert it "
-        f"with convert_checkpoint.py --to=tensorflow, and pass the result"
-      )
+      folder = tempfile.mkdtemp()
+      weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+      path = os.path.join(folder, "vocab.txt")
+      pieces = (f"{piece}\n" for piece in model.tokenizer.vocab)
+      files.write_file(path, "".join(pieces))
     self.vocab_file = tf.saved_model.Asset(path)
 
   @tf.function(autograph=False)

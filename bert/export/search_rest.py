@@ -19,6 +19,7 @@ from bert.tasks import search, text_index
 from bert.tasks.features import DOCUMENT_PROMPTS, QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.search import Reranker, Searcher
+from bert.tasks.text_index import input_of
 from bert.training.task import Field
 
 # Hits of a search.
@@ -56,14 +57,14 @@ class Reader:
       return self._read_search(model, body)
     if self._gives_vectors and {"text_a", "text_b"} <= names:
       rest.check_keys(body, ("text_a", "text_b"))
-      items = [_text(model, body[n], n) for n in ("text_a", "text_b")]
+      items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
       return Call(items, lambda found: _similarity(*found), rounds=False)
     return rest.read_answer(model, body)
 
   def _read_search(self, model, body):
     rest.check_keys(body, ("query",), "top_k")
     query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
-    item = _text(model, query, "query", QUERY_PROMPTS)
+    item = input_of(model, query, QUERY_PROMPTS, "query")
     search.check_query(model, query, "query")
 
     def respond(answers):
@@ -81,7 +82,7 @@ class Reader:
       encoded = _base64
     width, given = _number(body, "dimensions"), body["input"]
     items = [
-      _text(model, text, f"input[{index}]")
+      input_of(model, text, (), f"input[{index}]")
       for index, text in enumerate(
         rest.check_list([given] if isinstance(given, str) else given, "input")
       )
@@ -114,13 +115,13 @@ class Reader:
       for document in rest.check_list(body["documents"], "documents")
     ]
     top_n = _number(body, "top_n")
-    items = [] if reranker else [_text(model, query, "query", QUERY_PROMPTS)]
+    items = [] if reranker else [input_of(model, query, QUERY_PROMPTS, "query")]
     for index, text in enumerate(texts):
       where = f"documents[{index}]"
       if reranker:
         items.append(model.parse((query, text), where))
       else:
-        items.append(_text(model, text, where, DOCUMENT_PROMPTS))
+        items.append(input_of(model, text, DOCUMENT_PROMPTS, where))
 
     def respond(answers):
       if reranker:
@@ -154,13 +155,6 @@ def _number(body, name, default=None, most=None):
     limit = f" to {most}" if most else ""
     raise UserError(f"{name}={value!r} is not a whole number from 1{limit}")
   return value
-
-
-def _text(model, text, where, prompts=()):
-  """The input of a model of vectors for a text, after one of some prompts."""
-  if not isinstance(text, str):
-    raise UserError(f"{where} is not a string")
-  return text_index.input_of(model, text, prompts)
 
 
 def _similarity(*answers):

@@ -50,7 +50,10 @@ def fingerprint(model: LoadedModel) -> str:
 
 
 def input_of(
-  model: LoadedModel, text: str, prompts: Sequence[str] = ()
+  model: LoadedModel,
+  text: str,
+  prompts: Sequence[str] = (),
+  where: str = "the input",
 ) -> Texts:
   """The input of a model of vectors for a text.
 
@@ -60,7 +63,7 @@ def input_of(
   value = {"text": text}
   if getattr(model.task.settings, "prompts", ()):
     value["prompt"] = model.task.settings.prompt_of(*prompts)
-  return model.parse(value)
+  return model.parse(value, where)
 
 
 def encode(

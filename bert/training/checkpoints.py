@@ -89,28 +89,32 @@ def find_checkpoint(path: str) -> str:
     )
     if found:
       return found
-    if files.exists(os.path.join(path, "config.json")):
-      raise UserError(
-        f"{path} has a config.json but no {huggingface_weights.WEIGHTS_NAME}; "
-        f"copy it there, too"
-      )
     path = release
   if not exists(path):
-    huggingface_weights.check_is_no_pickle(path)
-    suffix = "" if huggingface_weights.is_weights(path) else ".index"
-    remedy = (
-      f"pass the files' common prefix, such as .../{RELEASE_NAME}, or their "
-      f"folder{similar_model(given)}"
-    )
-    if files.exists(os.path.join(os.path.dirname(path), "saved_model.pb")):
-      remedy = "convert the SavedModel by convert_checkpoint.py --to=tensorflow"
-    absent, folder = f"no file {path}{suffix}", os.path.dirname(path)
-    if folder and not files.exists(folder):
-      absent = f"no folder {folder}"
-    elif suffix and not files.exists(given):
-      absent += f", and no folder {path}"
-    raise UserError(f"no checkpoint {path}: there is {absent}; {remedy}")
+    huggingface_weights.check_needs_no_conversion(path)
+    raise UserError(_missing_checkpoint(path, given))
   return path
+
+
+def _missing_checkpoint(path, given):
+  """The message that there is no checkpoint `path`, for what a user gave."""
+  folder, is_folder = os.path.dirname(path), path != given
+  if is_folder and files.exists(os.path.join(folder, "config.json")):
+    name = huggingface_weights.WEIGHTS_NAME
+    return f"{folder} has a config.json but no {name}; copy it there, too"
+  suffix = "" if huggingface_weights.is_weights(path) else ".index"
+  remedy = (
+    f"pass the files' common prefix, such as .../{RELEASE_NAME}, or their "
+    f"folder{similar_model(given)}"
+  )
+  if files.exists(os.path.join(folder, "saved_model.pb")):
+    remedy = "convert the SavedModel by convert_checkpoint.py --to=tensorflow"
+  absent = f"no file {path}{suffix}"
+  if folder and not files.exists(folder):
+    absent = f"no folder {folder}"
+  elif suffix and not files.exists(given):
+    absent += f", and no folder {path}"
+  return f"no checkpoint {path}: there is {absent}; {remedy}"
 
 
 def similar_model(
@@ -375,20 +379,20 @@ def compare(
   shapes = checkpoint.shapes
   loaded = {n for n, shape in wanted.items() if shapes.get(n) == list(shape)}
   wrong = [n for n in wanted if n not in loaded and n not in optional]
-  if wrong and wrong[0] in checkpoint:
-    raise UserError(
-      f"checkpoint {checkpoint.prefix} does not fit the configuration: "
-      f"{wrong[0]} has shape {shapes[wrong[0]]} there, and "
-      f"{list(wanted[wrong[0]])} in the model; pass the bert_config.json that "
-      f"came with the checkpoint"
+  if wrong:
+    missing = [name for name in wrong if name not in checkpoint]
+    problem = (
+      f"does not fit the configuration: {wrong[0]} has shape "
+      f"{shapes.get(wrong[0])} there, and {list(wanted[wrong[0]])} in the model"
     )
-  missing = [name for name in wrong if name not in checkpoint]
-  if missing:
+    if wrong[0] in missing:
+      problem = (
+        f"lacks {wrong[0]} and {plural(len(missing) - 1, 'more variable')} of "
+        f"the model{_longer_name(wrong[0], shapes)}"
+      )
     raise UserError(
-      f"checkpoint {checkpoint.prefix} lacks {missing[0]} and "
-      f"{plural(len(missing) - 1, 'more variable')} of the model"
-      f"{_longer_name(missing[0], shapes)}; pass a BERT "
-      f"checkpoint and the bert_config.json that came with it"
+      f"checkpoint {checkpoint.prefix} {problem}; pass a BERT checkpoint and "
+      f"the bert_config.json that came with it"
     )
   return (
     sorted(loaded),

@@ -77,17 +77,16 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
   """
   if use_tpu:
     return "tpu"
-  if kind == "multi_worker" and cluster is None:
-    raise UserError(
-      "--distribution_strategy=multi_worker needs the environment variable "
-      "TF_CONFIG, which names the hosts; set it"
-    )
-  hosts = len(cluster.tasks) if cluster else 1
-  if kind in ("one_device", "mirrored") and hosts > 1:
+  hosts, remedy = len(cluster.tasks) if cluster else 0, None
+  if kind == "multi_worker" and not hosts:
+    remedy = "set it"
+  elif kind in ("one_device", "mirrored") and hosts > 1:
     # Each host would train alone, and all would write the same files.
+    remedy = "pass multi_worker, or unset it"
+  if remedy:
     raise UserError(
-      f"--distribution_strategy={kind} uses one host, but TF_CONFIG names "
-      f"{hosts}; pass multi_worker, or unset TF_CONFIG"
+      f"--distribution_strategy={kind}: the environment variable TF_CONFIG "
+      f"names {hosts or 'no'} hosts; {remedy}"
     )
   return "multi_worker" if kind == "auto" and hosts > 1 else kind
 

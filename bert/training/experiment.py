@@ -49,7 +49,7 @@ from bert.training import (
   warm_start,
 )
 from bert.training.distillation import Distillation
-from bert.training.settings import Settings
+from bert.training.settings import Settings, no_trained_model
 from bert.training.model_fn import build_model_fn
 from bert.training.task import RowSet, Task
 
@@ -78,8 +78,6 @@ class Experiment:
     self._settings = settings
     if settings.calibrate and "dev" in settings.splits and not task.labels:
       raise UserError(f"--calibrate: {task.name} has no labels; omit it")
-    if settings.dry_run and not settings.do_train:
-      raise UserError("--dry_run plans a training; add --do_train")
     if settings.init_checkpoint is not None:
       checkpoints.find_checkpoint(settings.init_checkpoint)
     if settings.do_train:
@@ -132,10 +130,7 @@ class Experiment:
       settings.init_checkpoint,
     )
     if not (settings.do_train or has_heads or self._is_trained):
-      raise UserError(
-        f"no trained {task.name} model in --output_dir={settings.output_dir} "
-        f"or --init_checkpoint={settings.init_checkpoint}; add --do_train"
-      )
+      raise no_trained_model(settings.output_dir, settings.init_checkpoint)
     folder = model_folder.weights_folder(
       settings.output_dir, settings.init_checkpoint
     )

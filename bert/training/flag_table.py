@@ -142,6 +142,8 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   )
 
 
+# How weights are updated. `Settings.make_optimization` makes an Optimization of
+# them, by which `optimization.minimize` updates the weights in each step.
 _OPTIMIZER = (
   Flag("learning_rate", 5e-5, "Peak learning rate.", check=POSITIVE,
        used="train"),

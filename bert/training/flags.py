@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 from absl import logging
@@ -42,7 +42,7 @@ class Check(NamedTuple):
   """A condition of a value, and its words: "must be ..."."""
 
   words: str
-  holds: Callable[[float], bool]
+  holds: Callable[[Any], bool]
 
 
 def at_least(least: float, most: float | None = None) -> Check:
@@ -123,7 +123,7 @@ class Flags:
     for name, value in self.given.items():
       row = rows.get(name)
       if row and row.check and not row.check.holds(value):
-        raise UserError(f"--{name}={value} must be {row.check.words}")
+        raise UserError(f"--{name}={_shown(value)} must be {row.check.words}")
       if row and row.kind is PATH:
         _check_path(name, value)
 
@@ -155,12 +155,21 @@ class Flags:
 
   # Checks.
 
-  def require(self, *names: str) -> None:
-    """Raises UserError for the first of these flags that has no value."""
+  def require(self, *names: str, value: str | None = None) -> None:
+    """Raises UserError for the first of these flags that has no value.
+
+    `value` says what to pass; by default one of the choices.
+    """
     for name in names:
       if not self[name]:
-        value = " or ".join(self.rows[name].choices) or "a value"
+        value = value or " or ".join(self.rows[name].choices) or "a value"
         raise UserError(f"--{name} is required; pass {value}")
+
+  def require_one(self, *names: str) -> None:
+    """Raises UserError if none of these flags is given."""
+    *others, last = (f"--{name}" for name in names)
+    if not any(self[name] for name in names):
+      raise UserError(f"nothing to do; pass {', '.join(others)} or {last}")
 
   def check_exclusive(self, *names: str) -> None:
     """Raises UserError if two of these flags are given."""
@@ -289,18 +298,19 @@ def _problem_of_output(path):
   return None
 
 
-def check_output_folder(path: str) -> None:
+def check_output_folder(path: str, may_be_remote: bool = True) -> None:
   """Raises UserError unless --output_dir can be created and written to."""
   if files.is_remote(path):
-    return
-  # The folder itself, or the nearest one above it that exists.
-  existing = os.path.abspath(path)
-  while not os.path.exists(existing):
-    existing = os.path.dirname(existing)
-  if not (os.path.isdir(existing) and os.access(existing, os.W_OK)):
-    raise UserError(
-      f"--output_dir={path}: {existing} is not a writable folder; pass another"
-    )
+    is_valid, problem = may_be_remote, f"{path} is remote; pass a local folder"
+  else:
+    # The folder itself, or the nearest one above it that exists.
+    existing = os.path.abspath(path)
+    while not os.path.exists(existing):
+      existing = os.path.dirname(existing)
+    is_valid = os.path.isdir(existing) and os.access(existing, os.W_OK)
+    problem = f"{existing} is not a writable folder; pass another"
+  if not is_valid:
+    raise UserError(f"--output_dir={path}: {problem}")
 
 
 # Values from Python and from the command line, both read by absl.

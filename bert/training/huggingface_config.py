@@ -154,7 +154,7 @@ def read_config(path: str) -> modeling.BertConfig:
   try:
     config.check()
   except ValueError as error:
-    raise UserError(f"{path} is damaged: {error}; copy it again") from error
+    raise files.damaged(path, error) from error
   folder = os.path.dirname(path)
   if _has_other_pieces(folder):
     return config

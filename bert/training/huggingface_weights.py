@@ -42,38 +42,43 @@ def find_weights(folder: str) -> str | None:
     path = os.path.join(folder, name)
     if files.exists(path):
       return path
-  check_is_no_pickle(os.path.join(folder, "pytorch_model.bin"))
-  path = os.path.join(folder, "tf_model.h5")
-  if files.exists(path):
-    source = json.dumps(folder, ensure_ascii=False)
-    program = (
-      f"import transformers as t; f = {source}; "
-      f'getattr(t, "TF" + t.AutoConfig.from_pretrained(f).architectures[0])'
-      f".from_pretrained(f).save_pretrained(f, safe_serialization=True)"
-    )
-    raise UserError(
-      f"{path} is not read, but {WEIGHTS_NAME} is; write it where transformers "
-      f"4 is installed with TensorFlow: python -c {shlex.quote(program)}"
-    )
+  for name in ("pytorch_model.bin", "tf_model.h5"):
+    check_needs_no_conversion(os.path.join(folder, name))
   return None
 
 
-def check_is_no_pickle(path: str) -> None:
-  """Raises UserError, with the way to convert it, if a path is a pickle's."""
-  if path.endswith((".bin", ".pt", ".pth")) and files.exists(path):
-    target = os.path.join(os.path.dirname(path), WEIGHTS_NAME)
-    # JSON's strings are also Python's, and need no escapes inside '...'.
-    source, target = (
-      json.dumps(name, ensure_ascii=False) for name in (path, target)
-    )
+def check_needs_no_conversion(path: str) -> None:
+  """Raises UserError if a path is that of weights in an older format.
+
+  The message has a program that converts them.
+  """
+  folder, name = os.path.split(path)
+  # JSON's strings are also Python's, and need no escapes inside '...'.
+  source, directory, target = (
+    json.dumps(text, ensure_ascii=False)
+    for text in (path, folder or ".", os.path.join(folder, WEIGHTS_NAME))
+  )
+  if name.endswith((".bin", ".pt", ".pth")):
+    problem, installed = "is a pickle, which could run any code", "PyTorch is"
     program = (
       f"import torch, safetensors.torch as s; s.save_file({{k: v.clone()."
       f'contiguous() for k, v in torch.load({source}, map_location="cpu", '
       f'weights_only=True).items()}}, {target}, {{"format": "pt"}})'
     )
+  elif name == "tf_model.h5":
+    problem = "has a format of TensorFlow that is not read"
+    installed = "transformers 4 and TensorFlow are"
+    program = (
+      f"import transformers as t; f = {directory}; "
+      f'getattr(t, "TF" + t.AutoConfig.from_pretrained(f).architectures[0])'
+      f".from_pretrained(f).save_pretrained(f, safe_serialization=True)"
+    )
+  else:
+    return
+  if files.exists(path):
     raise UserError(
-      f"{path} is a pickle, which could run any code; convert it where PyTorch "
-      f"is installed: python -c {shlex.quote(program)}"
+      f"{path} {problem}; convert it where {installed} installed: python -c "
+      f"{shlex.quote(program)}"
     )
 
 
@@ -92,7 +97,7 @@ def weight_files(path: str) -> list[str]:
     if any(os.path.basename(name) != name for name in names):
       raise ValueError("a file is in another folder")
   except _DAMAGE as error:
-    raise UserError(files.damaged(path, f"its weight_map: {error}")) from error
+    raise files.damaged(path, f"its weight_map: {error}") from error
   folder = os.path.dirname(path)
   return [path, *(os.path.join(folder, name) for name in names)]
 
@@ -197,7 +202,7 @@ def _read_header(path):
     _check_layout(found.values(), 8 + length, size)
     return found, None if step is None else np.int64(step)
   except _DAMAGE as error:
-    raise UserError(files.damaged(path, str(error))) from error
+    raise files.damaged(path, error) from error
 
 
 def _check_layout(tensors, start, end):

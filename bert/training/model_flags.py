@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 import tokenization
-from bert.errors import UserError
 from bert.data import downloads, files, text_files, vocabulary
 from bert.training.flags import Flags
 
@@ -89,17 +88,7 @@ def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
     flag, path = "spm_model_file", flags.spm_model_file
     flags.warn_if_given("omit it or --spm_model_file", "vocab_file")
   if not path:
-    _check_needs_no_sentencepiece(flags)
-    if given := flags.get("init_checkpoint"):
-      from bert.training import checkpoints
-
-      checkpoints.find_checkpoint(given)  # Report a wrong path.
-    elif _uses_trained(flags):
-      raise UserError(
-        f"--vocab_file is required, because --output_dir={flags.output_dir} "
-        f"holds no model; pass it, or another --output_dir"
-      )
-    flags.require(flag)
+    _require_vocabulary(flags)
   if flags[flag]:
     flags.require_file(flag)
     flags.refuse_pipes(flag, [flags[flag]])
@@ -115,14 +104,23 @@ def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
   return tokenizer
 
 
-def _check_needs_no_sentencepiece(flags):
-  """Raises UserError if the model's folder holds a SentencePiece model."""
+def _require_vocabulary(flags):
+  """Raises UserError: neither the flags nor the model's folder have one."""
   for folder in filter(files.isdir, _model_folders(flags)):
     from bert.training import model_folder
 
     path = model_folder.find_vocabulary(folder)
     if path and path.endswith(".model"):
-      raise UserError(f"--spm_model_file is required; pass {path}")
+      flags.require("spm_model_file", value=path)
+  value = None
+  if given := flags.get("init_checkpoint"):
+    from bert.training import checkpoints
+
+    checkpoints.find_checkpoint(given)  # Report a wrong path.
+  elif _uses_trained(flags):
+    folder = f"--output_dir={flags.output_dir}"
+    value = f"it, or another --output_dir, because {folder} holds no model"
+  flags.require("vocab_file", value=value)
 
 
 def warn_of_casing(flags: Flags, pieces: Iterable[str], path: str) -> None:
@@ -203,11 +201,7 @@ def load_config(
   length = max_seq_length
   if length is None:
     length = sequence_length(flags, config)
-  if length > config.max_position_embeddings:
-    raise UserError(
-      f"--max_seq_length={length} exceeds the "
-      f"{config.max_position_embeddings} positions of {path}; lower it"
-    )
+  model_folder.check_length(length, config, path)
   return config
 
 

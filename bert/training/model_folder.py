@@ -81,11 +81,7 @@ def check_casing(
   record their casing.
   """
   recorded = getattr(config, "do_lower_case", do_lower_case)
-  if recorded != do_lower_case:
-    raise UserError(
-      f"--do_lower_case={do_lower_case} contradicts {path}: the model was "
-      f"trained with --do_lower_case={recorded}; pass that"
-    )
+  tokenization.check_casing(do_lower_case, recorded, path)
 
 
 def is_finished(model_dir: str) -> bool:
@@ -231,6 +227,16 @@ def check_size(
       size,
       config.vocab_size,
       config_file,
+    )
+
+
+def check_length(length: int, config: modeling.BertConfig, model: str) -> None:
+  """Raises UserError for sequences that are longer than a model's positions."""
+  limit = config.max_position_embeddings
+  if length > limit:
+    raise UserError(
+      f"--max_seq_length={length} is more than the {limit} positions of "
+      f"{model}; lower it"
     )
 
 

@@ -98,9 +98,11 @@ class Predictor:
     )
     # A batch that devices share, or whose shape is static, is always full.
     self._is_full = pad_to_max_length or self._replicas > 1
-    self._check_sizes()
+    length = self._spec["input_mask"].shape[-1]
+    model_folder.check_length(length, model.config, "the model")
+    devices.check_batch_size("--batch_size", batch_size, self._replicas)
     model_folder.check_vocabulary(model)
-    self._encoder, length = None, self._spec["input_mask"].shape[-1]
+    self._encoder = None
     if runtime != runtimes.TENSORFLOW:
       self._encoder = engines.GraphEncoder(runtime, precision, model, length)
     wanted = modeling.variable_shapes(model.config)
@@ -274,16 +276,6 @@ class Predictor:
       )
       for name, feature in self._spec.items()
     } | {"row_index": index, "is_real_example": index}
-
-  def _check_sizes(self):
-    length = self._spec["input_mask"].shape[-1]
-    limit = self._config.max_position_embeddings
-    if length > limit:
-      raise UserError(
-        f"--max_seq_length={length} is more than the {limit} positions of the "
-        f"model; lower it"
-      )
-    devices.check_batch_size("--batch_size", self._batch_size, self._replicas)
 
 
 def check_finite(

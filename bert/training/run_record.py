@@ -140,10 +140,7 @@ class RunRecord:
     is_known = any(name in hashes for name in _VOCABULARIES)
     for name in _VOCABULARIES:
       if is_known and name in found and hashes.get(name) != found[name]:
-        raise UserError(
-          f"--{name}={now[name]} is not the file that the training in "
-          f"{output_dir} began with; pass that, or another --output_dir"
-        )
+        raise _other_value(name, now[name], output_dir, "another file")
 
   def _log_changes(self, output_dir, earlier):
     """Logs flags and files that differ from those of the training."""
@@ -213,7 +210,12 @@ def read_record(output_dir: str) -> dict[str, dict | list] | None:
 def _check_same(name, output_dir, before, now):
   """Raises UserError if a flag differs from that of a training."""
   if name in before and before[name] != now.get(name):
-    raise UserError(
-      f"--{name}={now.get(name)}: the training in {output_dir} began with "
-      f"{before[name]}; pass that, or another --output_dir"
-    )
+    raise _other_value(name, now.get(name), output_dir, before[name])
+
+
+def _other_value(name, value, output_dir, before):
+  """The error of a flag that had another value before."""
+  return UserError(
+    f"--{name}={value}: the training in {output_dir} began with {before}; pass "
+    f"that, or another --output_dir"
+  )

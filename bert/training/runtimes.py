@@ -2,14 +2,21 @@
 
 from bert.errors import UserError, require_package
 
-TENSORFLOW = "tensorflow"
-RUNTIMES = (TENSORFLOW, "onnxruntime", "openvino")
-
 # Of the layers of a model.
 PRECISIONS = ("float32", "bfloat16", "float16")
 
-# Of the encoder of another runtime, beside those of the layers.
+# Of the encoder of another runtime.
 INT8 = "int8"
+
+TENSORFLOW = "tensorflow"
+
+# The runtimes, and what each computes in.
+_PRECISIONS_OF = {
+  TENSORFLOW: PRECISIONS,
+  "onnxruntime": ("float32", INT8),
+  "openvino": ("float32", "bfloat16", INT8),
+}
+RUNTIMES = tuple(_PRECISIONS_OF)
 
 # Lists the packages of the runtimes.
 REQUIREMENTS = "requirements-export.txt"
@@ -23,24 +30,18 @@ def check_runtime(runtime: str, precision: str | None) -> None:
     precision: one of `PRECISIONS`; None for what the runtime prefers.
   """
   if runtime not in RUNTIMES:
-    raise UserError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
-  if precision not in (None, *PRECISIONS, INT8):
-    known = ", ".join((*PRECISIONS, INT8))
-    raise UserError(f"precision={precision!r} is not one of {known}")
-  if runtime == TENSORFLOW:
-    if precision == INT8:
-      raise UserError(
-        f"--precision={INT8} needs --runtime={' or '.join(RUNTIMES[1:])}"
-      )
-    return
-  flag = f"--runtime={runtime}"
-  supported = ["float32", INT8]
-  if runtime == "openvino":
-    supported.insert(1, "bfloat16")
-  if precision not in (None, *supported):
     raise UserError(
-      f"--precision={precision}: {flag} computes in {' or '.join(supported)}"
+      f"--runtime={runtime} is not one of {', '.join(RUNTIMES)}; pass one"
+    )
+  flag, known = f"--runtime={runtime}", _PRECISIONS_OF[runtime]
+  if precision not in (None, *known):
+    others = [name for name, of in _PRECISIONS_OF.items() if precision in of]
+    remedy = f", or --runtime={' or '.join(others)}" if others else ""
+    raise UserError(
+      f"--precision={precision} is not one of {', '.join(known)}, those of "
+      f"{flag}; pass one{remedy}"
     )
   if precision == INT8:
     require_package("onnxruntime", f"--precision={INT8}", REQUIREMENTS)
-  require_package(runtime, flag, REQUIREMENTS)
+  if runtime != TENSORFLOW:
+    require_package(runtime, flag, REQUIREMENTS)

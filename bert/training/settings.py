@@ -141,7 +141,12 @@ class Settings:
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
-    """The Optimization of a training of that many steps and layers."""
+    """What the flags of the optimizer say; `optimization.minimize` follows it.
+
+    Args:
+      num_steps: number of updates.
+      num_layers: number of layers of the model.
+    """
     warmup = self.num_warmup_steps
     if warmup is None:
       warmup = int(num_steps * self.warmup_proportion)
@@ -199,6 +204,8 @@ def check_devices(flags: Flags) -> bool:
 def check_training(flags: Flags, *runs: str) -> None:
   """Checks the flags of a training, and warns of those without effect."""
   flags.require("output_dir")
+  if flags.dry_run:
+    flags.require("do_train", value="it, as --dry_run plans a training")
   if flags.do_train:  # The number of devices is not known yet.
     devices.check_batch_size(
       "--train_batch_size",
@@ -229,12 +236,7 @@ def check_fine_tuning(
   check_training(flags, *splits, *sample, *taught, *runs)
   if flags.teacher and flags.unlabeled_file:
     flags.require_file("unlabeled_file")
-  if not splits:
-    asks = " or ".join(f"--{name}" for name in questions)
-    raise UserError(
-      f"nothing to do; pass --do_train, --do_eval or --do_predict, or, with a "
-      f"trained model, {asks}"
-    )
+  flags.require_one("do_train", "do_eval", "do_predict", *questions)
 
 
 def check_questions(flags: Flags, *names: str) -> None:
@@ -279,8 +281,16 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
     checkpoints.find_checkpoint(init_checkpoint)
   folder = model_folder.weights_folder(output_dir, init_checkpoint)
   if not (flags.do_train or folder):
-    raise UserError(
-      f"no trained model in --output_dir={output_dir}; add --do_train, or pass "
-      f"--init_checkpoint"
-    )
+    raise no_trained_model(output_dir, init_checkpoint)
   return init_checkpoint, folder
+
+
+def no_trained_model(output_dir: str, init_checkpoint: str | None) -> UserError:
+  """The error of an evaluation or prediction without a trained model."""
+  folders = f"--output_dir={output_dir}"
+  if init_checkpoint:
+    folders += f" or --init_checkpoint={init_checkpoint}"
+  return UserError(
+    f"no trained model in {folders}; add --do_train, or pass the model as "
+    f"--init_checkpoint"
+  )

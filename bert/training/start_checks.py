@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-import numpy as np
 from absl import logging
 
 import modeling
@@ -13,7 +12,7 @@ import tokenization
 from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
-from bert.training import checkpoints, model_folder, task_file
+from bert.training import checkpoints, model_folder, predictor, task_file
 from bert.training.flags import check_output_folder
 
 # The variables of the heads for pre-training, which released models have.
@@ -47,19 +46,11 @@ def check_init_checkpoint(
       weights.prefix,
       " and ".join(missing),
     )
-  _check_finite(weights, wanted)
+  # Training would take them for divergence.
+  for name in filter(weights.__contains__, wanted):
+    found = {name: weights[name]}
+    predictor.check_finite(found, f"checkpoint {weights.prefix}")
   return skipped.isdisjoint(head_shapes)
-
-
-def _check_finite(weights, names):
-  """Raises UserError for NaN, before a training takes it for divergence."""
-  for name in filter(weights.__contains__, names):
-    if not np.isfinite(weights[name]).all():
-      raise UserError(
-        f"checkpoint {weights.prefix} holds values of {name} that are infinite "
-        f"or not a number; its files are damaged or its training diverged: "
-        f"pass another checkpoint"
-      )
 
 
 def check_reads_as_trained(
@@ -108,22 +99,25 @@ def check_output_dir(
   """
   check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
-  newest = checkpoints.latest_valid(output_dir)
-  if not newest:
-    if do_train and checkpoints.exists(release):
-      raise UserError(
-        f"--output_dir={output_dir} holds a model, {release}, which training "
-        f"would overwrite; pass another folder"
-      )
-    return False
-  for name, shape in shapes.items():
-    found = newest.shapes.get(name)
-    if found != list(shape):
-      problem = f"has shape {found} there, and {list(shape)} in this model"
+  newest, problem = checkpoints.latest_valid(output_dir), None
+  if newest:
+    if difference := _difference(shapes, newest.shapes):
       kind, _ = task_file.read(output_dir)
-      raise UserError(
-        f"--output_dir={output_dir} holds another model "
-        f"({f'{kind}: ' if kind else ''}{name} "
-        f"{'is missing' if found is None else problem}); pass another folder"
-      )
-  return True
+      of_kind = f"{kind}: " if kind else ""
+      problem = f"holds another model ({of_kind}{difference})"
+  elif do_train and checkpoints.exists(release):
+    problem = f"holds a model, {release}, which training would overwrite"
+  if problem:
+    raise UserError(f"--output_dir={output_dir} {problem}; pass another folder")
+  return newest is not None
+
+
+def _difference(wanted, shapes):
+  """The first variable whose shape is not the wanted one, in words, or None."""
+  for name, shape in wanted.items():
+    found = shapes.get(name)
+    if found is None:
+      return f"{name} is missing"
+    if found != list(shape):
+      return f"{name} has shape {found} there, and {list(shape)} in this model"
+  return None

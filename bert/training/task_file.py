@@ -66,7 +66,7 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
     files.check_settings(given, known)
     cls(**found).check()
   except (TypeError, ValueError) as error:
-    raise UserError(files.damaged(path, str(error))) from error
+    raise files.damaged(path, error) from error
   return found
 
 

@@ -79,12 +79,7 @@ class Teacher:
     checkpoint = model.checkpoint
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
     length = task.settings.max_seq_length
-    if length > model.config.max_position_embeddings:
-      raise UserError(
-        f"--max_seq_length={length} is more than the "
-        f"{model.config.max_position_embeddings} positions of "
-        f"--teacher={model_dir}; lower it"
-      )
+    model_folder.check_length(length, model.config, f"--teacher={model_dir}")
     self.hash = run_record.hash_of_weights(checkpoint)
     self._predictor = None
 

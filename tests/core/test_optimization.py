@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import optimization
 from bert import variables
-from bert.errors import UserError
 from optimization import Optimization
 
 
@@ -163,7 +162,7 @@ def test_variables_of_one_name_do_not_share_moments():
   optimizer = optimization.AdamWeightDecayOptimizer(0.5, epsilon=0.0)
   pairs = [(tf.ones([2]), first), (tf.ones([2]), second)]
   with variables.VariableStore():
-    with pytest.raises(UserError, match="two variables named Variable would"):
+    with pytest.raises(ValueError, match="two variables named Variable would"):
       optimizer.apply_gradients(pairs)
     assert [first.numpy().tolist(), second.numpy().tolist()] == [[1, 2], [3, 4]]
   # In stores of their own, each gets an update of 0.5 * 3.1623.

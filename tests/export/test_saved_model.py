@@ -84,6 +84,20 @@ def test_variables_and_assets(encoder, goldens):
     assert reader.read() == (goldens / "vocab.txt").read_bytes()
 
 
+def test_word_pieces_in_json_become_a_list(tmp_path, golden, goldens):
+  pieces = (goldens / "vocab.txt").read_text("utf-8").split()
+  vocab = {piece: index for index, piece in enumerate(pieces)}
+  content = {"model": {"type": "WordPiece", "vocab": vocab}}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+  for path in (goldens / "model").glob("bert_model.ckpt.*"):
+    shutil.copy(path, tmp_path)
+  shutil.copy(goldens / "bert_config.json", tmp_path)
+  module = saved_model.Encoder(str(tmp_path))
+  tf.saved_model.save(module, str(tmp_path / "saved"), module.serving())
+  saved = tmp_path / "saved" / "assets" / "vocab.txt"
+  assert saved.read_text("utf-8").split() == pieces
+
+
 def test_masked_words(encoder, inputs, golden):
   positions = tf.constant(golden.inputs["masked_lm_positions"], tf.int32)
   outputs = encoder.mlm({**inputs, "masked_lm_positions": positions})

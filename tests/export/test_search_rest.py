@@ -136,15 +136,20 @@ class TestRerank:
   [
     (0, "embeddings", [], "the body must be an object with 'input'"),
     (0, "embeddings", {"input": []}, "'input' is not a list with at least"),
-    (0, "embeddings", {"input": [[1, 2]]}, r"input\[0\] is not a string"),
+    (0, "embeddings", {"input": [[1, 2]]}, r"input\[0\]: text is not a string"),
     (0, "embeddings", {"input": "a", "n": 1}, "must be an object with 'input'"),
     (0, "embeddings", {"input": "a", "model": "b"}, "there is 'm'"),
     (0, "embeddings", {"input": "a", "dimensions": 0}, "dimensions=0 is not a"),
     (0, "answer", {"query": "a"}, "the input is not an object with"),
-    (0, "answer", {"text_a": "a", "text_b": 1}, "text_b is not a string"),
+    (0, "answer", {"text_a": "a", "text_b": 1}, "text_b: text is not a string"),
     (0, "rerank", {"query": "a"}, "an object with 'query', 'documents'"),
     (0, "rerank", {"query": "a", "documents": []}, "not a list with at least"),
-    (0, "rerank", {"query": "a", "documents": [1]}, r"documents\[0\] is not a"),
+    (
+      0,
+      "rerank",
+      {"query": "a", "documents": [1]},
+      r"documents\[0\]: text is not a",
+    ),
     (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label= must"),
     (2, "rerank", {"query": "a", "documents": ["b"]}, "is no model of pairs"),
   ],
@@ -164,7 +169,7 @@ def test_bad_requests(models, which, kind, body, message):
       {"query": "a", "top_k": 0},
       "top_k=0 is not a whole number from 1 to 1000",
     ),
-    ({"query": 1}, "query is not a string"),
+    ({"query": 1}, "query: text is not a string"),
   ],
 )
 def test_bad_searches(models, searcher, body, message):

@@ -175,7 +175,7 @@ MODEL_ROWS = {
       "bert_config_file": None,
       "init_checkpoint": None,
     },
-    ["--vocab_file is required, because --output_dir=", "holds no model"],
+    ["--vocab_file is required; pass it, or", "--output_dir=", "no model"],
   ),
   "plan of a training that would not continue": (
     {"output_dir": "FILES/trained", "max_seq_length": 47, "dry_run": True},
@@ -269,7 +269,7 @@ MODEL_ROWS = {
   ),
   "wider": (
     {"bert_config_file": "FILES/wide.json"},
-    [CHECKPOINT, LOOKUP, "[1001, 32]", "[1001, 64]", "pass the bert_config"],
+    [CHECKPOINT, LOOKUP, "[1001, 32]", "[1001, 64]", "the bert_config.json"],
   ),
   "deeper": (
     {"bert_config_file": "FILES/deep.json"},

@@ -185,9 +185,9 @@ BAD = {
     "wwm_cased_L-24_H-1024_A-16 does not exist",
     "omit --offline",
   ],
-  "download.py": ["run python download.py squad, or glue TASK"],
+  "download.py": ["--command is required; pass squad, or glue TASK"],
   "download.py data": ["--command=data", "glue|squad|model"],
-  "download.py glue": ["run python download.py squad, or glue TASK"],
+  "download.py glue": ["--names is required; pass squad, or glue TASK"],
   "download.py glue MPRC": ["'MPRC' is not a task", "did you mean 'MRPC'?"],
   "download.py --output_dir=OUT glue MPRC": ["'MPRC' is not a task"],
   "download.py --offline=true squad --output_dir=FILES/text.txt": [
@@ -202,7 +202,7 @@ BAD = {
   ],
   "download.py squad --output_dir=FILES/text.txt": ["not a writable folder"],
   "download.py squad --output_dir=gs://a/b": [
-    "--output_dir=gs://a/b is remote; pass a local folder"
+    "--output_dir=gs://a/b: gs://a/b is remote; pass a local folder"
   ],
   "download.py model bert_base": ["'bert_base' is neither hf://"],
 }

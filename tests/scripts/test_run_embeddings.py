@@ -166,7 +166,7 @@ def test_a_folder_of_sentence_transformers_goes_on(goldens, tmp_path):
   [
     (["--text_a_column=q"], "--text_a_column=q: "),
     (["--dimensions=64"], "--dimensions: 64 is not from 1 to 32"),
-    (["--dimensions=a,b"], "--dimensions=a,b is not a list of whole numbers"),
+    (["--dimensions=a,b"], "--dimensions=a,b must be whole numbers"),
     (["--loss=cosine"], "--loss=cosine needs --score_column"),
     (["--dev_file=", "--qrels_file=x"], "--queries_file is required"),
     (

@@ -382,8 +382,8 @@ ERRORS = {
   "other length": (
     {"max_seq_length": 128},
     [
-      "--max_seq_length=128, but FILES/default.tfrecord was made with",
-      "pass --max_seq_length=64",
+      "--max_seq_length=128, but FILES/default.tfrecord was made for",
+      "--max_seq_length=64; pass that",
     ],
   ),
   "other length beside an empty file": (
@@ -391,13 +391,13 @@ ERRORS = {
       "max_seq_length": 128,
       "input_file": "FILES/empty.tfrecord,FILES/default.tfrecord",
     },
-    ["--max_seq_length=128, but FILES/default.tfrecord was made with"],
+    ["--max_seq_length=128, but FILES/default.tfrecord was made for"],
   ),
   "other predictions": (
     {"max_predictions_per_seq": 20},
     [
       "--max_predictions_per_seq=20, but FILES/default.tfrecord was made",
-      "pass --max_predictions_per_seq=10",
+      "--max_predictions_per_seq=10; pass that",
     ],
   ),
   "too long": (
@@ -406,11 +406,11 @@ ERRORS = {
   ),
   "unmasked": (
     {"input_file": "FILES/unmasked.tfrecord"},
-    ["FILES/unmasked.tfrecord is not masked", "--dynamic_masking"],
+    ["FILES/unmasked.tfrecord was made for --dynamic_masking=True; pass"],
   ),
   "masked twice": (
     {"dynamic_masking": True, "vocab_file": "FILES/model/vocab.txt"},
-    ["FILES/default.tfrecord is masked already; omit --dynamic_masking"],
+    ["--dynamic_masking=True, but", "for --dynamic_masking=False; pass"],
   ),
   "no vocabulary to mask with": (
     {"dynamic_masking": True, "input_file": "FILES/unmasked.tfrecord"},

@@ -591,7 +591,7 @@ def test_names_that_users_import(tmp_path):
 ERRORS = {
   "nothing to do": (
     {"do_train": None},
-    ["nothing to do", "--do_predict", "trained model, --interactive"],
+    ["nothing to do", "--do_predict", "--interactive"],
   ),
   "no training file": ({"train_file": None}, ["--train_file is required"]),
   "no file to evaluate on": (

@@ -45,9 +45,9 @@ def test_what_auto_stands_for():
     assert devices.choose(kind, False, HOSTS) == kind
   for kind in ("one_device", "mirrored"):
     assert devices.choose(kind, False, alone) == kind
-    with pytest.raises(UserError, match=rf"={kind} .* TF_CONFIG names 2; pass"):
+    with pytest.raises(UserError, match=rf"={kind}: .* names 2 hosts; pass"):
       devices.choose(kind, False, HOSTS)
-  with pytest.raises(UserError, match=r"=multi_worker needs .* TF_CONFIG"):
+  with pytest.raises(UserError, match=r"=multi_worker: .* no hosts; set it"):
     devices.choose("multi_worker", False, None)
 
 

@@ -223,7 +223,7 @@ def test_nothing_is_written_before_all_is_checked(tmp_path):
   folder = tmp_path / "out"
   model = experiment.ModelFiles(CONFIG, {})
   for splits, changes, message in (
-    (["test"], {}, "no trained tagging model"),
+    (["test"], {}, "no trained model in "),
     (
       ["train", "dev"],
       {"keep_best": "bleu"},

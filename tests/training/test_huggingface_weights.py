@@ -299,7 +299,7 @@ def test_tf_model_h5_is_named_with_the_way(tmp_path):
     (tmp_path / name).write_text("{}")
   with pytest.raises(
     UserError,
-    match=r"tf_model\.h5 is not read, .* transformers 4 .*: python -c",
+    match=r"tf_model\.h5 has a format .* transformers 4 .*: python -c",
   ) as error:
     checkpoints.find_checkpoint(str(tmp_path))
   compile(shlex.split(str(error.value).split("python -c ")[1])[0], "", "exec")

@@ -39,7 +39,7 @@ BATCH_SIZES = st.integers(1, 9)
 def test_a_v1_graph_is_an_error(tmp_path, build):
   with (
     tf.Graph().as_default(),
-    pytest.raises(UserError, match="v1 graph; remove"),
+    pytest.raises(ValueError, match="v1 graph; remove"),
   ):
     build(str(tmp_path / "new"))
   assert not any(tmp_path.iterdir())

@@ -132,7 +132,7 @@ def test_a_released_folders_name_says_its_casing(tmp_path, release):
     found = model_folder.find_model(str(folder), lower_cases)
     assert found.tokenizer.basic_tokenizer.do_lower_case == lower_cases
     if name != "mine":
-      with pytest.raises(ValueError, match=f"case={lower_cases}$"):
+      with pytest.raises(ValueError, match=f"case={lower_cases}; pass that$"):
         model_folder.find_model(str(folder), not lower_cases)
 
 

@@ -349,7 +349,7 @@ class TestModel:
 
   @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
   def test_an_unknown_precision(self, model, precision):
-    message = f"^precision={precision!r} is not one of float32, .*, int8$"
+    message = f"^--precision={precision} is not one of float32, .*; pass one$"
     with pytest.raises(UserError, match=message):
       predictor.Predictor(model, ENCODE, precision=precision)
 

@@ -98,7 +98,7 @@ def test_a_task_whose_rows_have_several_sequences(golden, goldens, tmp_path):
 
 def test_the_runtime_must_have_eight_bits(golden, goldens, tmp_path):
   folder = task_folders.write(tmp_path, "", golden, goldens)
-  with pytest.raises(UserError, match="--precision=int8 needs --runtime=onnx"):
+  with pytest.raises(UserError, match="pass one, or --runtime=onnxruntime"):
     bert.load(folder, precision="int8")
 
 

@@ -141,8 +141,8 @@ def test_flags_of_reading_do_not_change(tmp_path, name, old, new):
 @pytest.mark.parametrize(
   ("name", "message"),
   [
-    ("vocab_file", "--vocab_file=.* is not the file that .* began with; pass"),
-    ("spm_model_file", "--spm_model_file=.* is not the file"),
+    ("vocab_file", "--vocab_file=.*: .* began with another file; pass"),
+    ("spm_model_file", "--spm_model_file=.*: .* another file"),
     ("bert_config_file", None),
   ],
 )
@@ -166,7 +166,7 @@ def test_another_kind_of_vocabulary(tmp_path):
   first = _record(vocab_file=str(path))
   first.keep(str(tmp_path), True, False)
   second = _record(spm_model_file=str(path))
-  with pytest.raises(UserError, match=r"--spm_model_file=.* is not the file"):
+  with pytest.raises(UserError, match=r"--spm_model_file=.*: .* another file"):
     second.keep(str(tmp_path), True, True)
 
 

@@ -81,7 +81,7 @@ def test_a_checkpoint_of_a_training_that_diverged(golden, write, value):
   name = "bert/pooler/dense/bias"
   size = golden.config.hidden_size
   prefix = write(**{name: np.full([size], value, np.float32)})
-  with pytest.raises(UserError, match=f"{prefix} holds values of {name} that"):
+  with pytest.raises(UserError, match=f"{prefix} gives {name} that"):
     start_checks.check_init_checkpoint(golden.config, {}, prefix)
 
 
