@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.errors import UserError, listing
+from bert.errors import UserError, check_known
 from bert.data import records, sequences
 from bert.training.task import Field, Settings, Task
 
@@ -118,19 +118,15 @@ class VectorSettings(Settings):
       ("dtype", (*DTYPES, "float64")),
     ):
       value = getattr(self, name)
-      if value not in known:
-        raise UserError(f"--{name}={value} is not one of {', '.join(known)}")
+      check_known(f"--{name}={value}", value, known)
     self.prompt_text()
 
   def prompt_text(self, name: str = "") -> str:
     """The text of a prompt; without a name, that of `prompt`."""
-    known = {"": "", **dict(self.prompts)}
-    name = name or self.prompt
-    if name not in known:
-      raise UserError(
-        f"prompt={name!r} is not one of {listing(list(known)[1:])}; pass one"
-      )
-    return known[name]
+    name, known = name or self.prompt, dict(self.prompts)
+    if name:
+      check_known(f"prompt={name!r}", name, known)
+    return known.get(name, "")
 
   def prompt_of(self, *names: str) -> str:
     """The first of some names that is a prompt of the model, or `prompt`."""

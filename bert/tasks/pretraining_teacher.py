@@ -17,7 +17,7 @@ import modeling
 import tokenization
 from bert import layers, variables
 from bert.data import downloads, records
-from bert.errors import UserError
+from bert.errors import UserError, check_known
 from bert.tasks import pretraining
 from bert.training import checkpoints, distillation, model_folder, run_record
 
@@ -96,10 +96,9 @@ class PretrainingTeacher:
   def _check_targets(self, flag, config):
     """Raises UserError unless layers of both can be compared."""
     own, heads = self.config, self.config.num_attention_heads
-    if unknown := set(self._targets) - set(TARGETS):
-      raise UserError(
-        f"--distill_targets={min(unknown)} is not one of {', '.join(TARGETS)}"
-      )
+    for target in self._targets:
+      check_known(f"--distill_targets={target}", target, TARGETS)
+    problem = None
     if "hidden" in self._targets and config.hidden_size != own.hidden_size:
       raise UserError(
         f"--distill_layers: the hidden states of {flag} have the size "

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.errors import UserError, listing
+from bert.errors import UserError, check_known
 from bert.data import downloads, hnsw
 from bert.data.vector_index import Row, VectorIndex
 from bert.tasks import loaded_model, text_index
@@ -72,14 +72,11 @@ class Reranker:
 
   def _index(self, label):
     labels = self.model.labels
-    if label in labels:
-      return labels.index(label)
     if label is None and len(labels) == 2:
       return 1
-    raise UserError(
-      f"--relevant_label={label or ''} must be one of the labels of "
-      f"{self.model.folder}, {listing(labels)}"
-    )
+    label = label or ""
+    check_known(f"--relevant_label={label}", label, labels)
+    return labels.index(label)
 
   def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
     """The score of each text."""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert.errors import UserError, listing, plural, shortened
-from bert.data import tables, text_files
+from bert.errors import UserError, check_known, plural, shortened
+from bert.data import files, tables, text_files
 from bert.tasks import entities
 
 _DOCUMENT = "-DOCSTART-"
@@ -265,8 +265,6 @@ def check_labels(sentences: Iterable[Sentence], labels: Sequence[str]) -> None:
       zip(sentence.words, sentence.labels, strict=True)
     ):
       if label not in known:
-        raise UserError(
-          f"{path}:{int(first) + index * has_lines}: the word "
-          f"{shortened(word)!r} has the unknown label {shortened(label)!r}; "
-          f"correct it: the labels of the training set are {listing(labels)}"
-        )
+        line = int(first) + index * has_lines
+        what = f"the label {shortened(label)!r} of {shortened(word)!r}"
+        check_known(f"{path}:{line}: {what}", label, labels)

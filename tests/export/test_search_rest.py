@@ -145,7 +145,7 @@ class TestRerank:
     (0, "rerank", {"query": "a"}, "an object with 'query', 'documents'"),
     (0, "rerank", {"query": "a", "documents": []}, "not a list with at least"),
     (0, "rerank", {"query": "a", "documents": [1]}, r"documents\[0\] is not a"),
-    (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label= must"),
+    (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label= is n"),
     (2, "rerank", {"query": "a", "documents": ["b"]}, "is no model of pairs"),
   ],
 )

@@ -243,7 +243,7 @@ ERRORS = {
   ),
   "unknown label": (
     {"dev_file": "FILES/unknown.txt", "do_eval": True},
-    ["unknown.txt:1", "'Oslo'", "B-CITY", "labels of the training set are"],
+    ["unknown.txt:1", "'Oslo'", "B-CITY", "is not one of '"],
   ),
   "tokens and labels differ": (
     {"train_file": "FILES/differ.jsonl"},

@@ -165,7 +165,7 @@ READ = {
   ),
   "a label": (
     ["--query=a", "--reranker=pairs", "--relevant_label=yes"],
-    "--relevant_label=yes must be one of the labels of pairs, 'red', 'green'",
+    "--relevant_label=yes is not one of 'red', 'green'",
   ),
   "no output": (["--mine_negatives=answers.csv"], "--output_file is required"),
 }

@@ -444,19 +444,19 @@ class TestErrors:
       ({"layers": [-3]}, r"layers=-3 must be .* -1 \(highest\) to -2 \(lowest"),
       ({"layers": [2]}, "--layers=2 must be different layers"),
       ({"layers": [-1, 1]}, "--layers=-1,1 must be different layers"),
-      ({"pooling": "min"}, "--pooling=min is not one of none, cls"),
+      ({"pooling": "min"}, "--pooling=min is not one of 'none', 'cls'"),
       (
         {"pooling": "mean", "layer_combination": "sum"},
-        "--layer_combination=sum is not one of last",
+        "--layer_combination=sum is not one of 'last'",
       ),
       (
         {"long_text": "windows"},
-        "--long_text=windows is not one of head, mean",
+        "--long_text=windows is not one of 'head', 'mean",
       ),
       ({"max_seq_length": 129}, "--max_seq_length=129 .* 128 positions"),
       (
         {"dtype": "bfloat"},
-        "^--dtype=bfloat is not one of float32, float16, float64$",
+        "^--dtype=bfloat is not one of 'float32', 'float16', 'float64'; did",
       ),
     ],
   )

@@ -253,7 +253,7 @@ def test_columns_are_not_plain_text(tmp_path, caplog, name, text):
 def test_an_unknown_label_is_named(tmp_path):
   found = tagged_text.read_sentences(write(tmp_path, "a X\nb Y\n"), True)
   assert tagged_text.find_labels(found) == ["X", "Y"]
-  problem = r"train.txt:2: the word 'b' .* 'Y'; correct it: .* set are 'X', '0'"
+  problem = r"train.txt:2: the label 'Y' of 'b' is not one of 'X', '0'"
   with pytest.raises(UserError, match=problem) as caught:
     tagged_text.check_labels(found, ["X", *map(str, range(99))])
   assert str(caught.value).endswith("and 80 more")
