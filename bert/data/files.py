@@ -121,6 +121,15 @@ def check_is_folder(path: str, name: str) -> None:
     raise UserError(f"{name}: {what}; check the path")
 
 
+def check_holds(
+  found: object, path: str, what: str, remedy: str | None = None
+) -> None:
+  """Raises UserError for a file in which nothing that it must hold is found."""
+  if not found:
+    remedy = remedy or f"pass a file with {what}"
+    raise UserError(f"{path} has no {what}; {remedy}")
+
+
 def size(path: str | os.PathLike) -> int:
   """The length of a file in bytes."""
   if is_remote(path):

@@ -132,8 +132,7 @@ def read_table(
 
 def _table_of(path, rows, lines, names=None):
   """The Table of rows, which are dicts or lists."""
-  if not rows:
-    raise UserError(f"{path} has no rows; pass a file with rows")
+  files.check_holds(rows, path, "rows")
   if isinstance(rows[0], dict):
     names = list(dict.fromkeys(key for row in rows for key in row))
     rows = [[row.get(name) for name in names] for row in rows]

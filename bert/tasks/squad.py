@@ -231,10 +231,8 @@ def read_squad_examples(
       lost[0].qas_id,
       shortened(lost[0].answers[0]),
     )
-  if not examples:
-    raise UserError(
-      f"{input_file}: no questions to use; pass a file with questions"
-    )
+  remedy = "pass a file with questions"
+  files.check_holds(examples, input_file, "questions to use", remedy)
   logging.info("%s: %s", input_file, plural(len(examples), "question"))
   return examples
 

@@ -63,10 +63,8 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   is_table = name.endswith((".jsonl", ".json", ".parquet"))
   read = _read_table if is_table else _read_columns
   sentences = list(read(path, is_labeled))
-  if not sentences:
-    raise UserError(
-      f"{path} has no sentence; pass a file with a word and its label per line"
-    )
+  remedy = "pass a file with a word and its label per line"
+  files.check_holds(sentences, path, "sentence", remedy)
   return sentences
 
 

@@ -36,7 +36,7 @@ ROWS = {
   ),
   "input is empty": (
     {"input_file": "FILES/empty"},
-    ["empty is empty; pass one text per line"],
+    ["empty has no lines; pass one text per line"],
   ),
   "input is not UTF-8": (
     {"input_file": "FILES/latin1"},

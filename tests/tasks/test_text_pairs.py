@@ -138,7 +138,14 @@ def test_the_layout_of_beir(tmp_path):
     ),
     (
       {"qrels": [{"query-id": "q", "score": "1"}]},
-      "no column 'corpus-id'; its",
+      "column 'corpus-id': .*no such column; its",
+    ),
+    ({"qrels": QRELS[1:]}, "qrels.tsv has no row with a score abo"),
+    ({"corpus": [CORPUS[0], CORPUS[0]]}, "corpus.jsonl:2: the id 'd1' is al"),
+    ({"corpus": [{"_id": "d1", "text": ""}]}, "corpus.jsonl:1: text is ''"),
+    (
+      {"queries": [{"id": "q1", "text": "a"}]},
+      "column '_id': .*no such column; its",
     ),
     ({"qrels": QRELS[1:]}, "qrels.tsv: no row has a score above 0"),
     ({"corpus": [CORPUS[0], CORPUS[0]]}, "corpus.jsonl:2: the _id 'd1' occurs"),
