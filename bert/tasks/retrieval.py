@@ -118,20 +118,16 @@ def _table(path, names):
   """A table that has all of these columns."""
   table = tables.read_table(path)
   for name in names:
-    if name not in table.names:
-      raise UserError(
-        f"{path} has no column {name!r}; its columns must be {', '.join(names)}"
-      )
+    table.column_index(name)
   return table
 
 
 def _texts_by_id(path):
   """The texts of a file of queries or documents."""
-  found = {}
+  found, places = {}, {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
     name = str(row[_ID])
-    if name in found:
-      raise UserError(f"{where}: the _id {shortened(name)!r} occurs twice")
+    tables.note_id(name, where, places)
     title, text = row.get(_TITLE), row[_TEXT]
     if title and isinstance(text, str):
       text = f"{title} {text}".strip()

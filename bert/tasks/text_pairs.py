@@ -91,8 +91,7 @@ def read_pairs(
 def text_of(value, cell):
   """The text in a cell, which must not be empty."""
   if not isinstance(value, str) or not value.strip():
-    shown = "empty" if value in (None, "") else shortened(repr(value))
-    raise UserError(f"{cell} is {shown}; pass a text, or remove the row")
+    raise tables.wrong_cell(cell, value, "a text")
   return value
 
 
@@ -115,10 +114,8 @@ def score_of(row, indices, where, is_label):
       number = math.nan
     is_right = number in (0, 1) if is_label else math.isfinite(number)
     if not is_right:
-      raise UserError(
-        f"{where}: {flag} is {shortened(repr(value))}; pass "
-        f"{'0 or 1' if is_label else 'a number'}"
-      )
+      accepted = "0 or 1" if is_label else "a number"
+      raise tables.wrong_cell(f"{where}: {flag}", value, accepted)
     return number
   return None
 

@@ -511,11 +511,11 @@ TABLE_ROWS = {
   ),
   "an empty label": (
     {**CUSTOM, "train_file": f"{TABLES}/no_label.tsv"},
-    [f"{TABLES}/no_label.tsv:2", '--label_column=label is ""', "remove"],
+    [f"{TABLES}/no_label.tsv:2", "--label_column=label is ''", "remove"],
   ),
   "a number is none": (
     {**CUSTOM, "regression": True},
-    [f"{TABLES}/good.tsv:2", '--label_column=label is "good"', "regression"],
+    [f"{TABLES}/good.tsv:2", "--label_column=label is 'good'", "regression"],
   ),
 }
 

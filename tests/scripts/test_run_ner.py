@@ -247,11 +247,11 @@ ERRORS = {
   ),
   "tokens and labels differ": (
     {"train_file": "FILES/differ.jsonl"},
-    ["differ.jsonl:1", "one label for each of the 2 tokens"],
+    ["differ.jsonl:1", "a label for each of the 2 tokens"],
   ),
   "no tokens": (
     {"train_file": "FILES/no_tokens.jsonl"},
-    ["no_tokens.jsonl:2: expected an object with tokens"],
+    ["no_tokens.jsonl:2: tokens is missing; pass a list of"],
   ),
 }
 

@@ -143,7 +143,7 @@ ROWS = {
   ),
   "an empty text": (
     ["--input_file=empty.txt", *MODEL],
-    "empty.txt:2: the text is empty; pass a text, or remove the row",
+    "empty.txt:2: the text is ''; pass a text, or remove the row",
   ),
   "another task": (
     ["--input_file=queries.txt", "--model_dir=pairs"],

@@ -193,9 +193,9 @@ class TestRows:
     ("content", "message"),
     [
       ("text,id\na,1\n ,2\n", ":3: --text_column=text is ' '; pass a text"),
-      ("text,id\na,1\nb,1\n", ":3: .*the id '1' is also that of .*:2: .*; ren"),
+      ("text,id\na,1\nb,1\n", ":3: .*the id '1' is also that of .*:2: .*; cha"),
       ("texts\na\n", "--text_column=text: .*its columns are 'texts'"),
-      ("text;id\na;1\na;1\n", ":3: .*the id '1' is also that of .*:2: .*; ren"),
+      ("text;id\na;1\na;1\n", ":3: .*the id '1' is also that of .*:2: .*; cha"),
     ],
   )
   def test_bad_rows(self, tmp_path, content, message):

@@ -62,7 +62,7 @@ def test_scores_and_labels(tmp_path):
   ("row", "columns", "wanted"),
   [
     ({"text_b": " "}, {}, "x.jsonl:2: --text_b_column=text_b is ' '; pass a"),
-    ({"text_a": None}, {}, "x.jsonl:2: --text_a_column=text_a is empty; pass"),
+    ({"text_a": None}, {}, "x.jsonl:2: --text_a_column=text_a is missing; p"),
     ({"text_a": 3}, {}, "x.jsonl:2: --text_a_column=text_a is 3; pass a text"),
     ({}, {"text_a_column": "q"}, "--text_a_column=q: .* has no such column"),
     ({}, {"negative_column": "n,m"}, "--negative_column=m: .* no such column"),
