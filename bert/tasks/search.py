@@ -22,6 +22,7 @@ from bert.tasks.features import QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.text_index import encode
 from bert.tasks.text_pairs import Pair
+from bert.tasks.text_words import check_has_words
 from bert.training import model_folder, task_file
 
 
@@ -38,8 +39,7 @@ class Hit(NamedTuple):
 
 def check_query(model: LoadedModel, query: str, where: str) -> str:
   """The query, which must have a word that the model reads."""
-  if not model.task.tokenizer.tokenize(query):
-    raise UserError(f"{where} is {query!r}, without a word; pass some")
+  check_has_words(model.task.tokenizer, query, where)
   return query
 
 
