@@ -39,14 +39,11 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _WORD = re.compile("[\v\f\x1c-\x1f\x85]*\\S[\\S\v\f\x1c-\x1f\x85]*")
 
 
-def parse_layers(text: str) -> tuple[int, ...]:
-  """The layers in the value of a flag, such as -1,-2,-3,-4."""
-  try:
-    return tuple(int(part) for part in text.split(","))
-  except ValueError as error:
-    raise UserError(
-      f"--layers={text} is not a list of whole numbers, such as -1,-2"
-    ) from error
+def parse_layers(text: str, num_layers: int) -> tuple[int, ...]:
+  """The layers in the value of a flag, such as -1,-2, for a model's number."""
+  parts = [part.strip() for part in text.split(",")]
+  layer_indices(parts, num_layers)
+  return tuple(map(int, parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,11 +328,11 @@ def align(
   return pieces, starts
 
 
-def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
+def layer_indices(layers: Sequence[int | str], num_layers: int) -> list[int]:
   """The layers from 0 of a model of `num_layers`, where -1 is the highest."""
-  indices = [layer % num_layers for layer in layers]
-  in_range = all(-num_layers <= layer < num_layers for layer in layers)
-  if not in_range or len(set(indices)) < len(indices):
+  known = {str(i): i % num_layers for i in range(-num_layers, num_layers)}
+  indices = [known.get(str(layer)) for layer in layers]
+  if None in indices or len(set(indices)) < len(indices):
     raise UserError(
       f"--layers={','.join(map(str, layers))} must be different layers from "
       f"-1 (highest) to -{num_layers} (lowest)"

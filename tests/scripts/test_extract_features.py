@@ -73,7 +73,10 @@ ROWS = {
     {"layers": "-1,-3"},
     ["--layers=-1,-3 must be different layers", "-2 (lowest)"],
   ),
-  "layer is no number": ({"layers": "top"}, ["--layers=top", "-1,-2"]),
+  "layer is no number": (
+    {"layers": "top"},
+    ["--layers=top must be", "-2 (low"],
+  ),
   "layer twice": (
     {"layers": "0,-2"},
     ["--layers=0,-2 must be different layers"],

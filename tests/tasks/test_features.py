@@ -474,15 +474,15 @@ class TestErrors:
         found.answers(["the", wrong])
 
   @pytest.mark.parametrize(
-    ("text", "layers"), [("-1,-2", (-1, -2)), (" 0, +3 ", (0, 3))]
+    ("text", "layers"), [("-1,-2", (-1, -2)), (" 0, 3 ", (0, 3))]
   )
   def test_layers_are_numbers(self, text, layers):
-    assert features.parse_layers(text) == layers
+    assert features.parse_layers(text, 4) == layers
 
   @pytest.mark.parametrize("text", ["", "-1,", "1.0", "-1;-2", "--1", "x"])
   def test_layers_are_no_numbers(self, text):
-    with pytest.raises(ValueError, match=f"--layers={text} is not a list"):
-      features.parse_layers(text)
+    with pytest.raises(ValueError, match=f"--layers={text} must be different"):
+      features.parse_layers(text, 4)
 
 
 LONG = "the game was played by the city during the first season after the war"
