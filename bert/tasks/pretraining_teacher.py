@@ -100,21 +100,22 @@ class PretrainingTeacher:
       check_known(f"--distill_targets={target}", target, TARGETS)
     problem = None
     if "hidden" in self._targets and config.hidden_size != own.hidden_size:
-      raise UserError(
-        f"--distill_layers: the hidden states of {flag} have the size "
-        f"{own.hidden_size}, and those of the student {config.hidden_size}; "
-        f"omit it, or pass --distill_targets=relations"
+      problem = (
+        f"hidden: the hidden states of {flag} have the size {own.hidden_size}, "
+        f"and those of the student {config.hidden_size}; pass relations"
       )
-    if "attention" in self._targets and config.num_attention_heads != heads:
-      raise UserError(
-        f"--distill_targets=attention: {flag} has {heads} heads, and the "
-        f"student {config.num_attention_heads}; pass relations"
+    elif "attention" in self._targets and config.num_attention_heads != heads:
+      problem = (
+        f"attention: {flag} has {heads} heads, and the student "
+        f"{config.num_attention_heads}; pass relations"
       )
-    if config.hidden_size % heads:
-      raise UserError(
-        f"--distill_targets=relations: the size {config.hidden_size} of the "
-        f"student is not a multiple of the {heads} heads of {flag}; omit it"
+    elif config.hidden_size % heads:
+      problem = (
+        f"relations: the size {config.hidden_size} of the student is not a "
+        f"multiple of the {heads} heads of {flag}; omit --distill_layers"
       )
+    if problem:
+      raise UserError(f"--distill_targets={problem}")
 
   def soft_losses(
     self,

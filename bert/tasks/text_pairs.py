@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert.data import tables
-from bert.errors import UserError, shortened
 
 
 class Pair(NamedTuple):
@@ -118,15 +116,3 @@ def score_of(row, indices, where, is_label):
       raise tables.wrong_cell(f"{where}: {flag}", value, accepted)
     return number
   return None
-
-
-def check_unit_scores(pairs: Sequence[Pair]) -> None:
-  """Raises UserError unless the scores are from 0 to 1."""
-  wrong = [p for p in pairs if not 0 <= p.score <= 1]
-  if wrong:
-    largest = max(pair.score for pair in pairs)
-    raise UserError(
-      f"{wrong[0].where}: the score {wrong[0].score:g} is not from 0 to 1, as "
-      f"--loss=cosine needs; divide all scores by {largest:g}, or pass "
-      f"--loss=cosent, which reads only their order"
-    )
