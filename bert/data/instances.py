@@ -95,18 +95,15 @@ def read_documents(
   return documents
 
 
-def _check_documents(count, next_sentence_prediction, source="the input"):
-  needed = 2 if next_sentence_prediction else 1
+def check_documents(count: int, is_paired: bool, source: str) -> None:
+  """Raises UserError for too few documents with text, of which pairs need 2."""
+  needed = 2 if is_paired else 1
   if count < needed:
-    remedy = "pass other text, or raise --shard_mb if it is set"
-    if next_sentence_prediction:
-      remedy = (
-        "separate documents by empty lines, raise --shard_mb if it is set, or "
-        "pass --next_sentence_prediction=false"
-      )
+    other = "--next_sentence_prediction=false" if count else "other text"
     raise UserError(
       f"{source} has {plural(count, 'document')} with text that the tokenizer "
-      f"keeps, fewer than {needed}; {remedy}"
+      f"keeps, fewer than {needed}; separate documents by empty lines, raise "
+      f"--shard_mb if it is set, or pass {other}"
     )
 
 
@@ -229,7 +226,7 @@ def iterate_instances(
   """
   documents = list(documents)
   is_paired = settings.get("next_sentence_prediction", True)
-  _check_documents(len(documents), is_paired, source)
+  check_documents(len(documents), is_paired, source)
   shuffle(documents, rng)
   for _ in range(dupe_factor):
     for index in range(len(documents)):
@@ -267,7 +264,7 @@ def create_instances_from_document(
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
     words: how pieces form words; by default, each piece is masked for itself.
   """
-  _check_documents(len(all_documents), next_sentence_prediction)
+  check_documents(len(all_documents), next_sentence_prediction, "the input")
   room = check_length(max_seq_length, next_sentence_prediction, special)
   is_short = rng.random() < short_seq_prob
   target = rng.randint(2, room) if is_short else room

@@ -518,7 +518,7 @@ ERRORS = {
   ),
   "no text": (
     {"input_file": "FILES/blank.txt"},
-    ["no text in FILES/blank.txt", "one sentence per line"],
+    ["FILES/blank.txt has 0 documents", "pass other text"],
   ),
   "no text but what is dropped": (
     {"input_file": "FILES/control.txt"},
@@ -526,7 +526,7 @@ ERRORS = {
   ),
   "nothing is kept without next sentences": (
     {"input_file": "FILES/control.txt", "next_sentence_prediction": "false"},
-    ["fewer than 1; pass other text, or raise --shard_mb if it is set"],
+    ["fewer than 1; separate documents by empty lines, raise --shard_mb"],
   ),
   "one document": (
     {"input_file": "FILES/one.txt"},
