@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError, plural
-from bert.data import files, records, sequences, text_files
+from bert.data import files, records, sequences, text_files, vocabulary
 
 SPECIAL = tokenization.SpecialPieces()
 
@@ -133,12 +133,9 @@ def vocabulary_settings(
   `represent` gives the representation of pieces in documents and instances.
   """
   special = tokenizer.special
-  for piece in special[:3] if max_predictions_per_seq else special[:2]:
-    if piece not in tokenizer.vocab:
-      raise UserError(
-        f"the vocabulary has no piece {piece}; add it, or pass the "
-        f"vocabulary of a released model"
-      )
+  vocabulary.check_special_pieces(
+    tokenizer, has_masks=max_predictions_per_seq > 0
+  )
   words = whole_words(tokenizer) if do_whole_word_mask else PIECES
   cls, sep, mask = map(represent, special[:3])
   return {

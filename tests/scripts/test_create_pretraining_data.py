@@ -535,7 +535,7 @@ ERRORS = {
   "no vocabulary": ({"vocab_file": None}, ["--vocab_file is required"]),
   "vocabulary without [MASK]": (
     {"vocab_file": "FILES/no_mask.txt"},
-    ["the vocabulary has no piece [MASK]", "pass the vocabulary of"],
+    ["the vocabulary has no piece [MASK]", "or that of a released"],
   ),
   "too short for pairs": (
     {"max_seq_length": 4},
