@@ -173,13 +173,14 @@ def makedirs(path: str | os.PathLike) -> None:
 
 def make_local_folder(path: str | os.PathLike) -> None:
   """Creates a local folder, even one that `write_only_in` excludes."""
-  if is_remote(path):
-    raise UserError(f"{path} is remote; pass a local folder")
   try:
+    if is_remote(path):
+      raise OSError(errno.EINVAL, "it is remote")
     os.makedirs(path, exist_ok=True)
   except OSError as error:
     raise UserError(
-      f"folder {path} cannot be created ({error.strerror}); pass another"
+      f"folder {path} cannot be created ({error.strerror}); pass another local "
+      f"folder"
     ) from error
 
 
