@@ -78,7 +78,7 @@ class LoadedModel:
   def answers(self, inputs: Iterable[Input]) -> list:
     """The task's own answers, with all that they tell, to a list of inputs."""
     if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
-      raise UserError(f"pass a list of inputs, not {shortened(repr(inputs))}")
+      raise TypeError(f"pass a list of inputs, not {shortened(repr(inputs))}")
     examples = []
     for number, value in enumerate(inputs, 1):
       texts = self.parse(value, f"input {number}")

@@ -253,10 +253,7 @@ def _make_label_type(processor, trained):
   if kind != label_types.Regression.kind:
     labels = processor.get_labels()
     if fault := label_types.fault_of(labels):
-      raise UserError(
-        f"get_labels of {type(processor).__name__}: {fault}; return distinct "
-        f"strings"
-      )
+      raise ValueError(f"get_labels of {type(processor).__name__}: {fault}")
     return label_types.make_label_type(kind, labels)
   # The model's outputs are numbers in its own scale, whatever the task.
   if trained and trained.kind == kind:

@@ -132,9 +132,7 @@ class TestExtractor:
     other = model._replace(checkpoint=changed)
     (found,) = extractor(other, layers=[-1]).answers(["the"])
     assert np.isfinite(found.values).all()
-    with pytest.raises(
-      ValueError, match=r"larger than 65504.*pass --dtype=float32"
-    ):
+    with pytest.raises(FloatingPointError):
       extractor(other, layers=[-1], dtype="float16").answers(["the"])
 
   def test_neither_batch_nor_company_changes_a_text(
@@ -467,7 +465,7 @@ class TestErrors:
   def test_texts(self, model):
     found = extractor(model, layers=[-1])
     for wrong in ("the", {"text": "the"}, None, 1):
-      with pytest.raises(ValueError, match="pass a list of inputs, not "):
+      with pytest.raises(TypeError, match="pass a list of inputs, not "):
         found.answers(wrong)
     for wrong in (("a", "b", "c"), (), ("a", 1), None, 1, b"the"):
       with pytest.raises(ValueError, match=r"^input 2.* is not a"):
