@@ -251,7 +251,7 @@ ERRORS = {
   ),
   "no tokens": (
     {"train_file": "FILES/no_tokens.jsonl"},
-    ["no_tokens.jsonl:2: tokens is missing; pass a list of"],
+    ["no_tokens.jsonl:2: tokens is []; pass a list of"],
   ),
 }
 
