@@ -116,9 +116,10 @@ def load_model(flags: Flags) -> LoadedModel:
   if not is_recorded or "max_seq_length" in flags.given:
     options["max_seq_length"] = model_flags.sequence_length(flags, config)
   if "layers" in flags.given:
-    options["layers"] = features.parse_layers(flags.layers)
     # Finding the devices loads TensorFlow, so this is checked before.
-    features.layer_indices(options["layers"], config.num_hidden_layers)
+    options["layers"] = features.parse_layers(
+      flags.layers, config.num_hidden_layers
+    )
   return loaded_model.load_task(
     model_folder.Model(config, tokenizer, flags.init_checkpoint),
     features.VectorTask.kind,

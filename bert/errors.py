@@ -4,7 +4,7 @@ import difflib
 import importlib.util
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import ModuleType
 
 # The name under which pip installs this project; pyproject.toml has it, too.
@@ -81,6 +81,18 @@ def did_you_mean(
   by_lower = {str(other).lower(): str(other) for other in words}
   near = difflib.get_close_matches(word.lower(), by_lower, n=1)
   return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
+
+
+def check_known(what: str, value: str, known: Collection[str]) -> None:
+  """Raises UserError unless a name is one of those that are known.
+
+  `what` names the flag or the place, and the value.
+  """
+  if value not in known:
+    names = list(known)
+    raise UserError(
+      f"{what} is not one of {listing(names)}{did_you_mean(str(value), names)}"
+    )
 
 
 def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:

@@ -140,17 +140,20 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   model_flags.warn_of_casing(flags, old.vocab, flags.extend)
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
+    from bert.training import model_folder
 
-    prefix, _ = extended_model.find_base(
-      flags.init_checkpoint, list(old.vocab), flags.do_lower_case
+    prefix, config = extended_model.find_base(
+      flags.init_checkpoint, flags.do_lower_case
     )
+    given = f"--extend={flags.extend}"
+    model_folder.check_size(old, config, given, f"the model {prefix}")
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
     known = tokenization.load_vocab(path) if files.exists(path) else {}
     # Embeddings belong to lines. Those that no piece uses may be edited.
     if any(known.get(piece, n) != n for piece, n in old.vocab.items()):
       raise UserError(
-        f"--extend={flags.extend} has pieces in other lines than the "
-        f"vocabulary of {prefix}; pass --extend={path}"
+        f"{given} has pieces in other lines than the vocabulary of {prefix}; "
+        f"pass --extend={path}"
       )
   return old
 

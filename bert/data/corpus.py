@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import tokenization
-from bert.errors import UserError
 from bert.data import files, instances, text_files
 
 
@@ -100,11 +99,7 @@ def scan(
     elif not is_inside:
       documents += 1
       is_inside = True
-  if not documents:
-    raise UserError(
-      f"no text in {_names(texts)}; pass files with one sentence per line and "
-      f"an empty line between documents"
-    )
+  instances.check_documents(documents, min_documents > 1, _names(texts))
   if len(ends) > 1 and documents - ends[-1][1] < min_documents:
     ends.pop()
   ends.append((size, documents))

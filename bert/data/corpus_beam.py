@@ -33,13 +33,13 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
   make_options = beam.pipeline.PipelineOptions
   options = make_options([f"--runner={runner}", *arguments])
   known = make_options([]).get_all_options()
-  for name in options.get_all_options(retain_unknown_options=True):
-    if name not in known:
-      raise UserError(
-        f"--{name} is neither a flag of this script nor an option of Apache "
-        f"Beam; correct or omit it"
-      )
   try:
+    for name in options.get_all_options(retain_unknown_options=True):
+      if name not in known:
+        raise ValueError(
+          f"--{name} is neither a flag of this script nor an option of Apache "
+          f"Beam; correct or omit it"
+        )
     return beam.Pipeline(options=options)
   except (ValueError, ImportError, AttributeError) as error:
     raise UserError(f"--runner={runner}: {error}") from error

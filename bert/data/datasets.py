@@ -7,7 +7,7 @@ fetch_squad("squad")
 import os
 from typing import NamedTuple
 
-from bert.errors import UserError, did_you_mean, listing
+from bert.errors import check_known
 from bert.data import fetching, files
 
 _GLUE_URL = "https://dl.fbaipublicfiles.com/glue/data"
@@ -99,13 +99,9 @@ _SQUAD = {
 
 def find_glue(name: str) -> str:
   """GLUE's spelling of the name of a task, whatever its case."""
-  for known in GLUE:
-    if known.lower() == name.lower():
-      return known
-  raise UserError(
-    f"{name!r} is not a task of GLUE; pass {listing(list(GLUE))}"
-    f"{did_you_mean(name, GLUE)}"
-  )
+  found = {known.lower(): known for known in GLUE}.get(name.lower(), name)
+  check_known(f"the task {name!r}", found, GLUE)
+  return found
 
 
 def fetch_glue(name: str, folder: str, offline: bool = False) -> str:

@@ -49,12 +49,10 @@ def fetch(
   """
   if not files.exists(path):
     _make(url, path, path + ".download", offline, sha256, os.replace)
-  elif sha256 and _digest(path, "sha256").hex() != sha256:
+  elif sha256:
     # The file may be the user's, so it stays.
-    raise UserError(
-      f"{path} differs from {url}: its sha256 is not {sha256}; rename or "
-      f"delete it, and run the same command again"
-    )
+    problem = f"{path} differs from {url}"
+    _check(path, {"sha256": sha256}, problem, "rename or delete it, and ")
   return path
 
 
@@ -85,10 +83,12 @@ def _make(url, path, partial, offline, sha256, finish):
     try:
       if not _has_content(path):  # Another process may just have finished.
         sums = _download(url, partial)
-        if sha256:
-          digest = bytes.fromhex(sha256)
-          sums["sha256"] = base64.b64encode(digest).decode()
-        _check(url, partial, sums)
+        sums |= {"sha256": sha256} if sha256 else {}
+        try:
+          _check(partial, sums, f"{url} arrived damaged")
+        except UserError:
+          os.remove(partial)
+          raise
         finish(partial, path)
     finally:
       with contextlib.suppress(FileNotFoundError):
@@ -239,13 +239,15 @@ def _checksums(headers):
   return dict(re.findall(r"(crc32c|md5)=([\w+/]+=*)", text))
 
 
-def _check(url, partial, checksums):
-  """Raises UserError, and deletes the file, if a checksum does not match."""
+def _check(path, checksums, problem, remedy=""):
+  """Raises UserError with the problem unless a file has these checksums."""
   for algorithm, wanted in checksums.items():
-    if base64.b64encode(_digest(partial, algorithm)).decode() != wanted:
-      os.remove(partial)
+    digest = _digest(path, algorithm)
+    is_hex = algorithm == "sha256"
+    found = digest.hex() if is_hex else base64.b64encode(digest).decode()
+    if found != wanted:
       raise UserError(
-        f"{url} arrived damaged: its {algorithm} is not {wanted}; run the same "
+        f"{problem}: its {algorithm} is not {wanted}; {remedy}run the same "
         f"command again"
       )
 

@@ -121,6 +121,15 @@ def check_is_folder(path: str, name: str) -> None:
     raise UserError(f"{name}: {what}; check the path")
 
 
+def check_holds(
+  found: object, path: str, what: str, remedy: str | None = None
+) -> None:
+  """Raises UserError for a file in which nothing that it must hold is found."""
+  if not found:
+    remedy = remedy or f"pass a file with {what}"
+    raise UserError(f"{path} has no {what}; {remedy}")
+
+
 def size(path: str | os.PathLike) -> int:
   """The length of a file in bytes."""
   if is_remote(path):
@@ -164,13 +173,14 @@ def makedirs(path: str | os.PathLike) -> None:
 
 def make_local_folder(path: str | os.PathLike) -> None:
   """Creates a local folder, even one that `write_only_in` excludes."""
-  if is_remote(path):
-    raise UserError(f"{path} is remote; pass a local folder")
   try:
+    if is_remote(path):
+      raise OSError(errno.EINVAL, "it is remote")
     os.makedirs(path, exist_ok=True)
   except OSError as error:
     raise UserError(
-      f"folder {path} cannot be created ({error.strerror}); pass another"
+      f"folder {path} cannot be created ({error.strerror}); pass another local "
+      f"folder"
     ) from error
 
 

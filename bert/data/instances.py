@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError, plural
-from bert.data import files, records, sequences, text_files
+from bert.data import files, records, sequences, text_files, vocabulary
 
 SPECIAL = tokenization.SpecialPieces()
 
@@ -95,18 +95,15 @@ def read_documents(
   return documents
 
 
-def _check_documents(count, next_sentence_prediction, source="the input"):
-  needed = 2 if next_sentence_prediction else 1
+def check_documents(count: int, is_paired: bool, source: str) -> None:
+  """Raises UserError for too few documents with text, of which pairs need 2."""
+  needed = 2 if is_paired else 1
   if count < needed:
-    remedy = "pass other text, or raise --shard_mb if it is set"
-    if next_sentence_prediction:
-      remedy = (
-        "separate documents by empty lines, raise --shard_mb if it is set, or "
-        "pass --next_sentence_prediction=false"
-      )
+    other = "--next_sentence_prediction=false" if count else "other text"
     raise UserError(
       f"{source} has {plural(count, 'document')} with text that the tokenizer "
-      f"keeps, fewer than {needed}; {remedy}"
+      f"keeps, fewer than {needed}; separate documents by empty lines, raise "
+      f"--shard_mb if it is set, or pass {other}"
     )
 
 
@@ -136,12 +133,9 @@ def vocabulary_settings(
   `represent` gives the representation of pieces in documents and instances.
   """
   special = tokenizer.special
-  for piece in special[:3] if max_predictions_per_seq else special[:2]:
-    if piece not in tokenizer.vocab:
-      raise UserError(
-        f"the vocabulary has no piece {piece}; add it, or pass the "
-        f"vocabulary of a released model"
-      )
+  vocabulary.check_special_pieces(
+    tokenizer, has_masks=max_predictions_per_seq > 0
+  )
   words = whole_words(tokenizer) if do_whole_word_mask else PIECES
   cls, sep, mask = map(represent, special[:3])
   return {
@@ -229,7 +223,7 @@ def iterate_instances(
   """
   documents = list(documents)
   is_paired = settings.get("next_sentence_prediction", True)
-  _check_documents(len(documents), is_paired, source)
+  check_documents(len(documents), is_paired, source)
   shuffle(documents, rng)
   for _ in range(dupe_factor):
     for index in range(len(documents)):
@@ -267,7 +261,7 @@ def create_instances_from_document(
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
     words: how pieces form words; by default, each piece is masked for itself.
   """
-  _check_documents(len(all_documents), next_sentence_prediction)
+  check_documents(len(all_documents), next_sentence_prediction, "the input")
   room = check_length(max_seq_length, next_sentence_prediction, special)
   is_short = rng.random() < short_seq_prob
   target = rng.randint(2, room) if is_short else room

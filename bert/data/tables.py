@@ -55,13 +55,14 @@ class Table:
   rows: list[list]
   lines: list[int]
 
-  def column_index(self, column: str | int, flag: str) -> int:
+  def column_index(self, column: str | int, flag: str | None = None) -> int:
     """The index of a column.
 
     Args:
       column: its name or, if no column has this name, its index, which counts
         from the end if it is negative.
-      flag: the flag that named it, without dashes, for errors.
+      flag: the flag that named it, without dashes, for errors; None if the
+        format has a column of this name.
     """
     found, width = self.find_column(column), len(self.rows[0])
     if found is not None:
@@ -74,9 +75,8 @@ class Table:
       remedy += "; pass the character between columns as --delimiter"
     elif self.names is not None:
       remedy += did_you_mean(str(column), self.names)
-    raise UserError(
-      f"--{flag}={column}: {self.path} has no such column; {remedy}"
-    )
+    what = f"--{flag}={column}" if flag else f"column {column!r}"
+    raise UserError(f"{what}: {self.path} has no such column; {remedy}")
 
   def find_column(self, column: str | int) -> int | None:
     """As `column_index`; None if there is no such column."""
@@ -91,6 +91,22 @@ class Table:
     """Yields the file and line of each row, and its values by column."""
     for line, row in zip(self.lines, self.rows, strict=True):
       yield f"{self.path}:{line}", dict(zip(self.names, row, strict=True))
+
+
+def wrong_cell(cell: str, value: object, accepted: str) -> UserError:
+  """The error of a value that a cell, FILE:LINE: COLUMN, does not accept."""
+  shown = "missing" if value is None else shortened(repr(value))
+  return UserError(f"{cell} is {shown}; pass {accepted}, or remove the row")
+
+
+def note_id(key: str, where: str, places: dict[str, str]) -> None:
+  """Notes where an id is; raises UserError if an earlier row has it, too."""
+  if key in places:
+    raise UserError(
+      f"{where}: the id {shortened(key)!r} is also that of {places[key]}; "
+      f"change one"
+    )
+  places[key] = where
 
 
 def read_table(
@@ -132,8 +148,7 @@ def read_table(
 
 def _table_of(path, rows, lines, names=None):
   """The Table of rows, which are dicts or lists."""
-  if not rows:
-    raise UserError(f"{path} has no rows; pass a file with rows")
+  files.check_holds(rows, path, "rows")
   if isinstance(rows[0], dict):
     names = list(dict.fromkeys(key for row in rows for key in row))
     rows = [[row.get(name) for name in names] for row in rows]

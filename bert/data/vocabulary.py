@@ -328,13 +328,17 @@ def extend_vocabulary(pieces: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def check_special_pieces(
-  tokenizer: tokenization.FullTokenizer, path: str = "the vocabulary"
+  tokenizer: tokenization.FullTokenizer,
+  path: str = "the vocabulary",
+  has_masks: bool = False,
 ) -> None:
   """Raises UserError unless a vocabulary has the pieces of every row."""
-  for special in (*tokenizer.special[:2], tokenizer.unk_token):
-    if special not in tokenizer.vocab:
+  cls, sep, mask, *_ = tokenizer.special
+  for piece in (cls, sep, tokenizer.unk_token, *[mask] * has_masks):
+    if piece not in tokenizer.vocab:
       raise UserError(
-        f"{path} has no piece {special}; pass the file that came with the model"
+        f"{path} has no piece {piece}; pass the file that came with the model, "
+        f"or that of a released one"
       )
 
 

@@ -69,7 +69,6 @@ def _label(where, value, count):
   except (TypeError, ValueError, OverflowError):
     label = -1
   if not 0 <= label < count or isinstance(value, bool | float):
-    raise UserError(
-      f"{where}: label {value!r} is not the index of a choice, 0 to {count - 1}"
-    )
+    accepted = f"the index of a choice, 0 to {count - 1}"
+    raise tables.wrong_cell(f"{where}: label", value, accepted)
   return label

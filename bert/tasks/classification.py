@@ -442,14 +442,19 @@ class ClassificationTask(Task):
   def _check_texts(self, examples, split):
     """Raises UserError if the model was trained on another number of texts."""
     on_pairs = self.settings.is_pair
+    is_table = isinstance(self._processor, tabular.TableProcessor)
     # A processor of a user's own may mix single texts and pairs.
-    is_known = on_pairs is not None and hasattr(self._processor, "task")
-    if is_known and {e.text_b is not None for e in examples} == {not on_pairs}:
+    if on_pairs is None or not (is_table or hasattr(self._processor, "task")):
+      return
+    if {e.text_b is not None for e in examples} == {not on_pairs}:
       names = ("single texts", "pairs of texts")
+      flag = f"--task_name={self.name}"
+      remedy = "pass the task that it was trained on"
+      if is_table:
+        flag, remedy = "--text_b_column", "pass it" if on_pairs else "omit it"
       raise UserError(
-        f"--task_name={self.name}: the {split} set has {names[not on_pairs]}, "
-        f"but the model was trained on {names[on_pairs]}; pass the task that "
-        f"it was trained on"
+        f"{flag}: the {split} set has {names[not on_pairs]}, but the model was "
+        f"trained on {names[on_pairs]}; {remedy}"
       )
 
   def _add_seen(self, **rows):

@@ -48,19 +48,27 @@ def check(
       f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
       f"vectors; pass smaller sizes"
     )
-  has_scores = pairs[0].score is not None
-  given = f"--loss={training.loss}"
-  if training.loss != "ranking":
-    if not has_scores:
-      raise UserError(
-        f"{given} needs --score_column or --label_column; pass one"
-      )
-    if training.loss == "cosine":
-      text_pairs.check_unit_scores(pairs)
-  elif not {pair.score for pair in pairs} <= {None, 0.0, 1.0}:
-    raise UserError(
-      f"{given} reads no scores; pass --loss=cosent, or --label_column"
+  if problem := _problem_of(training.loss, pairs):
+    raise UserError(f"--loss={training.loss} {problem}")
+
+
+def _problem_of(loss, pairs):
+  """Why pairs do not suit a loss, with the remedy; or None."""
+  scores = [pair.score for pair in pairs]
+  if loss == "ranking":
+    if set(scores) <= {None, 0.0, 1.0}:
+      return None
+    return "reads no scores; pass --loss=cosent, or --label_column"
+  if scores[0] is None:
+    return "needs --score_column or --label_column; pass one"
+  wrong = [pair for pair in pairs if not 0 <= pair.score <= 1]
+  if loss == "cosine" and wrong:
+    return (
+      f"needs scores from 0 to 1, and that of {wrong[0].where} is "
+      f"{wrong[0].score:g}; divide all scores by {max(scores):g}, or pass "
+      f"--loss=cosent, which reads only their order"
     )
+  return None
 
 
 def compute(

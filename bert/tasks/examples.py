@@ -223,7 +223,7 @@ def label_id(
   """The encoded label of an example."""
   try:
     return label_type.encode(example.label)
-  except UserError as error:
+  except ValueError as error:
     raise UserError(f"{example}: {error}") from error
 
 

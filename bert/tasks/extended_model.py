@@ -7,7 +7,6 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints, model_folder
 
@@ -16,24 +15,15 @@ _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
 def find_base(
-  init_checkpoint: str, old: Sequence[str], do_lower_case: bool
+  init_checkpoint: str, do_lower_case: bool
 ) -> tuple[str, modeling.BertConfig]:
-  """The prefix and the configuration of the model to extend, checked."""
+  """The prefix and the configuration of the model to extend, of this casing."""
   prefix = checkpoints.find_checkpoint(init_checkpoint)
   config = model_folder.load_config(os.path.dirname(prefix) or ".")
   tokenization.validate_case_matches_checkpoint(
     do_lower_case, os.path.abspath(prefix)
   )
-  if getattr(config, "do_lower_case", do_lower_case) != do_lower_case:
-    raise UserError(
-      f"--do_lower_case={do_lower_case} contradicts the configuration of "
-      f"{prefix}; pass --do_lower_case={config.do_lower_case}"
-    )
-  if config.vocab_size < len(old):
-    raise UserError(
-      f"{prefix} has {config.vocab_size} embeddings, fewer than the {len(old)} "
-      f"pieces of --extend; pass the vocab.txt that came with the model"
-    )
+  model_folder.check_casing(do_lower_case, config, prefix)
   return prefix, config
 
 
@@ -56,7 +46,7 @@ def write_extended_model(
     old, pieces: the vocabulary before and after.
     replaced: from each new piece to the old ones that it replaces.
   """
-  prefix, config = find_base(init_checkpoint, old, do_lower_case)
+  prefix, config = find_base(init_checkpoint, do_lower_case)
   # The name of a new folder does not tell it.
   config.do_lower_case = do_lower_case
   checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)

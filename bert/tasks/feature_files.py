@@ -60,8 +60,7 @@ def read_texts(
       ):
         yield [parse_line(text) for _, text in lines]
         number += 1
-  if not number:
-    raise UserError(f"{path} is empty; pass one text per line")
+  files.check_holds(number, path, "lines", "pass one text per line")
 
 
 def windows(

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.errors import UserError, listing
+from bert.errors import UserError, check_known
 from bert.data import records, sequences
 from bert.training.task import Field, Settings, Task
 
@@ -39,14 +39,11 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _WORD = re.compile("[\v\f\x1c-\x1f\x85]*\\S[\\S\v\f\x1c-\x1f\x85]*")
 
 
-def parse_layers(text: str) -> tuple[int, ...]:
-  """The layers in the value of a flag, such as -1,-2,-3,-4."""
-  try:
-    return tuple(int(part) for part in text.split(","))
-  except ValueError as error:
-    raise UserError(
-      f"--layers={text} is not a list of whole numbers, such as -1,-2"
-    ) from error
+def parse_layers(text: str, num_layers: int) -> tuple[int, ...]:
+  """The layers in the value of a flag, such as -1,-2, for a model's number."""
+  parts = [part.strip() for part in text.split(",")]
+  layer_indices(parts, num_layers)
+  return tuple(map(int, parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,19 +115,15 @@ class VectorSettings(Settings):
       ("dtype", (*DTYPES, "float64")),
     ):
       value = getattr(self, name)
-      if value not in known:
-        raise UserError(f"--{name}={value} is not one of {', '.join(known)}")
+      check_known(f"--{name}={value}", value, known)
     self.prompt_text()
 
   def prompt_text(self, name: str = "") -> str:
     """The text of a prompt; without a name, that of `prompt`."""
-    known = {"": "", **dict(self.prompts)}
-    name = name or self.prompt
-    if name not in known:
-      raise UserError(
-        f"prompt={name!r} is not one of {listing(list(known)[1:])}; pass one"
-      )
-    return known[name]
+    name, known = name or self.prompt, dict(self.prompts)
+    if name:
+      check_known(f"prompt={name!r}", name, known)
+    return known.get(name, "")
 
   def prompt_of(self, *names: str) -> str:
     """The first of some names that is a prompt of the model, or `prompt`."""
@@ -292,14 +285,8 @@ class VectorTask(Task):
   def _converted(self, array):
     """An array in `dtype`, and no view, which would keep the whole batch."""
     dtype = self.settings.dtype
-    try:
-      with np.errstate(over="raise"):
-        return array.astype(dtype, copy=array.base is not None)
-    except FloatingPointError as error:
-      raise UserError(
-        f"--dtype={dtype}: a number is larger than "
-        f"{np.finfo(dtype).max:.0f}, the largest float16; pass --dtype=float32"
-      ) from error
+    with np.errstate(over="raise"):  # Rather than infinite numbers.
+      return array.astype(dtype, copy=array.base is not None)
 
   def public(self, answer: Features) -> dict:
     """The `vector`, or the `tokens` and their `vectors`."""
@@ -335,11 +322,11 @@ def align(
   return pieces, starts
 
 
-def layer_indices(layers: Sequence[int], num_layers: int) -> list[int]:
+def layer_indices(layers: Sequence[int | str], num_layers: int) -> list[int]:
   """The layers from 0 of a model of `num_layers`, where -1 is the highest."""
-  indices = [layer % num_layers for layer in layers]
-  in_range = all(-num_layers <= layer < num_layers for layer in layers)
-  if not in_range or len(set(indices)) < len(indices):
+  known = {str(i): i % num_layers for i in range(-num_layers, num_layers)}
+  indices = [known.get(str(layer)) for layer in layers]
+  if None in indices or len(set(indices)) < len(indices):
     raise UserError(
       f"--layers={','.join(map(str, layers))} must be different layers from "
       f"-1 (highest) to -{num_layers} (lowest)"

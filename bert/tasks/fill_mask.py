@@ -18,6 +18,7 @@ from bert.errors import UserError
 from bert.data import instances, records, sequences
 from bert.tasks import masked_text, pretraining
 from bert.tasks.masked_text import MASK, Filled, Row
+from bert.tasks.text_words import check_has_words
 from bert.training import checkpoints, model_folder
 from bert.training.task import Field, Settings, Task
 
@@ -91,8 +92,7 @@ class MaskTask(Task):
         f"{where} has {len(pieces)} pieces, more than the {length} "
         f"positions of the model; split it"
       )
-    if len(pieces) == special.count(len(parts)):
-      raise UserError(f"{where} has no words; pass some, or omit it")
+    check_has_words(self.tokenizer, " ".join(parts), where)
     ids = self.tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == special.mask]
     shown = masked_text.joined(tuple(parts) if text_b else parts[0])

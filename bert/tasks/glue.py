@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from absl import logging
 
-from bert.errors import UserError, did_you_mean, plural
+from bert.errors import UserError, check_known, plural
 from bert.data import files, text_files
 from bert.tasks.examples import DataProcessor, InputExample
 from bert.tasks.labels import as_number
@@ -328,8 +328,8 @@ class GlueProcessor(DataProcessor):
     else:
       path = os.path.join(data_dir, split.file)
       examples = self._read_file(split, data_dir, set_type)
-    if not examples:
-      raise UserError(f"{path} has no examples; {_remedy(self.task, split)}")
+    remedy = _remedy(self.task, split)
+    files.check_holds(examples, path, "examples", remedy)
     return examples
 
   def _read_file(self, split, data_dir, set_type):
@@ -461,14 +461,9 @@ def find_key(
   """The key of a task, such as sst-2 for "SST2", "sst_2" or "Sst-2"."""
   if name in processors:
     return name
-  keys = {_plain(key): key for key in processors}
-  if _plain(name) in keys:
-    return keys[_plain(name)]
-  known = sorted([*processors, "all"])
-  raise UserError(
-    f"--task_name={name} is not one of {', '.join(known)}"
-    f"{did_you_mean(name, known, shown=str)}"
-  )
+  found = {_plain(key): key for key in processors}.get(_plain(name), name)
+  check_known(f"--task_name={name}", found, sorted([*processors, "all"]))
+  return found
 
 
 def task_folder(data_dir: str, task: GlueTask) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import layers
-from bert.errors import UserError, did_you_mean, listing, shortened
+from bert.errors import UserError, check_known, shortened
 from bert.data import records
 
 # Separates the labels of one example, in files and in predictions.
@@ -48,13 +48,15 @@ class LabelType:
 
   def _id(self, label):
     """The index of a label."""
-    if label not in self._ids:
-      known = listing(self.labels) + did_you_mean(str(label), self.labels)
-      raise UserError(f"label {label!r} is not one of {known}")
+    check_known(f"label {label!r}", label, self._ids)
     return self._ids[label]
 
   def encode(self, label: str) -> int | float | list[int]:
-    """The encoded label: an index, 0 and 1 for each label [C], or a number."""
+    """The encoded label: an index, 0 and 1 for each label [C], or a number.
+
+    Raises:
+      ValueError: it is not one of the labels, or no number.
+    """
 
   def per_example_loss(
     self,
@@ -186,7 +188,7 @@ class Regression(LabelType):
   def encode(self, label):
     number = as_number(label)
     if number is None:
-      raise UserError(f"label {label!r} is not a number")
+      raise ValueError(f"label {label!r} is not a number")
     return (number - self.mean) / self.deviation
 
   def per_example_loss(self, logits, label_ids, weights=None):

@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-from bert.errors import UserError, listing, plural, shortened
+from bert.errors import UserError, check_known, listing, plural, shortened
 from bert.data import downloads, records, sequences
 from bert.training import (
   checkpoints,
@@ -78,7 +78,7 @@ class LoadedModel:
   def answers(self, inputs: Iterable[Input]) -> list:
     """The task's own answers, with all that they tell, to a list of inputs."""
     if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
-      raise UserError(f"pass a list of inputs, not {shortened(repr(inputs))}")
+      raise TypeError(f"pass a list of inputs, not {shortened(repr(inputs))}")
     examples = []
     for number, value in enumerate(inputs, 1):
       texts = self.parse(value, f"input {number}")
@@ -206,9 +206,9 @@ def find_task(
   trained, fields = task_file.read(folder)
   kind = kind or trained or "vectors"
   if kind != trained:
-    if trained and kind not in registry.UNTRAINED:
-      known = listing([trained, *registry.UNTRAINED])
-      raise UserError(f"task={kind!r}: {folder} answers {known}; pass one")
+    if trained:
+      known = (trained, *registry.UNTRAINED)
+      check_known(f"task={kind!r} of {folder}", kind, known)
     fields = {}
   model = model_folder.find_model(folder)
   return make_task(model, kind, fields, folder, **options), model
@@ -250,8 +250,9 @@ def make_task(
   settings = cls.Settings()
   if "max_seq_length" not in fields:
     settings = cls.default_settings(model.config)
-  for name in options.keys() - {f.name for f in dataclasses.fields(settings)}:
-    raise UserError(f"{name!r} is not an option of a {kind} model; omit it")
+  known = [*(f.name for f in dataclasses.fields(settings)), *_OF_ENGINE]
+  for name in options:
+    check_known(f"the option {name!r} of a {kind} model", name, known)
   options = {
     name: tuple(value) if isinstance(value, list) else value
     for name, value in options.items()

@@ -17,7 +17,7 @@ import modeling
 import tokenization
 from bert import layers, variables
 from bert.data import downloads, records
-from bert.errors import UserError
+from bert.errors import UserError, check_known
 from bert.tasks import pretraining
 from bert.training import checkpoints, distillation, model_folder, run_record
 
@@ -96,26 +96,26 @@ class PretrainingTeacher:
   def _check_targets(self, flag, config):
     """Raises UserError unless layers of both can be compared."""
     own, heads = self.config, self.config.num_attention_heads
-    if unknown := set(self._targets) - set(TARGETS):
-      raise UserError(
-        f"--distill_targets={min(unknown)} is not one of {', '.join(TARGETS)}"
-      )
+    for target in self._targets:
+      check_known(f"--distill_targets={target}", target, TARGETS)
+    problem = None
     if "hidden" in self._targets and config.hidden_size != own.hidden_size:
-      raise UserError(
-        f"--distill_layers: the hidden states of {flag} have the size "
-        f"{own.hidden_size}, and those of the student {config.hidden_size}; "
-        f"omit it, or pass --distill_targets=relations"
+      problem = (
+        f"hidden: the hidden states of {flag} have the size {own.hidden_size}, "
+        f"and those of the student {config.hidden_size}; pass relations"
       )
-    if "attention" in self._targets and config.num_attention_heads != heads:
-      raise UserError(
-        f"--distill_targets=attention: {flag} has {heads} heads, and the "
-        f"student {config.num_attention_heads}; pass relations"
+    elif "attention" in self._targets and config.num_attention_heads != heads:
+      problem = (
+        f"attention: {flag} has {heads} heads, and the student "
+        f"{config.num_attention_heads}; pass relations"
       )
-    if config.hidden_size % heads:
-      raise UserError(
-        f"--distill_targets=relations: the size {config.hidden_size} of the "
-        f"student is not a multiple of the {heads} heads of {flag}; omit it"
+    elif config.hidden_size % heads:
+      problem = (
+        f"relations: the size {config.hidden_size} of the student is not a "
+        f"multiple of the {heads} heads of {flag}; omit --distill_layers"
       )
+    if problem:
+      raise UserError(f"--distill_targets={problem}")
 
   def soft_losses(
     self,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert.data import tables, vector_index
+from bert.data import files, tables, vector_index
 from bert.errors import UserError, shortened
 from bert.reports import embeddings as page
 from bert.tasks import text_pairs
@@ -104,11 +104,9 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
     grade = text_pairs.score_of([row["score"]], [(0, "score")], where, False)
     if grade > 0:
       relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
-  if not relevant:
-    raise UserError(
-      f"{qrels_file}: no row has a score above 0; pass the ids of relevant "
-      f"documents"
-    )
+  what = "row with a score above 0"
+  remedy = "pass the ids of relevant documents"
+  files.check_holds(relevant, qrels_file, what, remedy)
   return Retrieval(
     [queries[name] for name in relevant],
     list(corpus.values()),
@@ -120,20 +118,16 @@ def _table(path, names):
   """A table that has all of these columns."""
   table = tables.read_table(path)
   for name in names:
-    if name not in table.names:
-      raise UserError(
-        f"{path} has no column {name!r}; its columns must be {', '.join(names)}"
-      )
+    table.column_index(name)
   return table
 
 
 def _texts_by_id(path):
   """The texts of a file of queries or documents."""
-  found = {}
+  found, places = {}, {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
     name = str(row[_ID])
-    if name in found:
-      raise UserError(f"{where}: the _id {shortened(name)!r} occurs twice")
+    tables.note_id(name, where, places)
     title, text = row.get(_TITLE), row[_TEXT]
     if title and isinstance(text, str):
       text = f"{title} {text}".strip()

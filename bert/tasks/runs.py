@@ -157,8 +157,6 @@ def make_task(
   trained = read_trained(folder)
   trains = "train" in run.splits
   known = None if trains else trained
-  if known and run.task == CUSTOM:
-    _check_second_text(request, known, folder)
   if folder and not trains and (kind := task_file.read(folder)[0]):
     task_file.check_kind(folder, kind, classification.ClassificationTask.kind)
   initial, initial_folder = known, None
@@ -219,17 +217,6 @@ def read_trained(folder: str | None) -> ClassifierSettings | None:
   return task_file.load(classification.ClassificationTask, folder)
 
 
-def _check_second_text(request, trained, folder):
-  """Raises UserError unless a model was trained on as many texts."""
-  column = request.table["text_b_column"]
-  if trained.is_pair not in (None, column is not None):
-    raise UserError(
-      f"--text_b_column{' is required' if column is None else f'={column}'}: "
-      f"the model in {folder} was trained on "
-      f"{'pairs of texts' if trained.is_pair else 'single texts; omit it'}"
-    )
-
-
 def _make_processor(
   request: Request,
   run: Run,
@@ -266,10 +253,7 @@ def _make_label_type(processor, trained):
   if kind != label_types.Regression.kind:
     labels = processor.get_labels()
     if fault := label_types.fault_of(labels):
-      raise UserError(
-        f"get_labels of {type(processor).__name__}: {fault}; return distinct "
-        f"strings"
-      )
+      raise ValueError(f"get_labels of {type(processor).__name__}: {fault}")
     return label_types.make_label_type(kind, labels)
   # The model's outputs are numbers in its own scale, whatever the task.
   if trained and trained.kind == kind:

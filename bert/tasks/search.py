@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.errors import UserError, listing
+from bert.errors import UserError, check_known
 from bert.data import downloads, hnsw
 from bert.data.vector_index import Row, VectorIndex
 from bert.tasks import loaded_model, text_index
@@ -22,6 +22,7 @@ from bert.tasks.features import QUERY_PROMPTS
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.text_index import encode
 from bert.tasks.text_pairs import Pair
+from bert.tasks.text_words import check_has_words
 from bert.training import model_folder, task_file
 
 
@@ -38,8 +39,7 @@ class Hit(NamedTuple):
 
 def check_query(model: LoadedModel, query: str, where: str) -> str:
   """The query, which must have a word that the model reads."""
-  if not model.task.tokenizer.tokenize(query):
-    raise UserError(f"{where} is {query!r}, without a word; pass some")
+  check_has_words(model.task.tokenizer, query, where)
   return query
 
 
@@ -72,14 +72,11 @@ class Reranker:
 
   def _index(self, label):
     labels = self.model.labels
-    if label in labels:
-      return labels.index(label)
     if label is None and len(labels) == 2:
       return 1
-    raise UserError(
-      f"--relevant_label={label or ''} must be one of the labels of "
-      f"{self.model.folder}, {listing(labels)}"
-    )
+    label = label or ""
+    check_known(f"--relevant_label={label}", label, labels)
+    return labels.index(label)
 
   def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
     """The score of each text."""

@@ -23,7 +23,7 @@ from absl import logging
 import tokenization
 from bert import strict_json
 from bert.errors import UserError, plural, shortened
-from bert.data import files, records, text_files
+from bert.data import files, records, tables, text_files
 
 FIRST_UNIQUE_ID = 1_000_000_000
 
@@ -212,12 +212,7 @@ def read_squad_examples(
       raise UserError(
         f'{where} has "is_impossible": true; pass --version_2_with_negative'
       )
-    if example.qas_id in locations:
-      raise UserError(
-        f"{where} has the same id as {locations[example.qas_id]}, "
-        f"{shortened(example.qas_id)!r}; change one"
-      )
-    locations[example.qas_id] = where
+    tables.note_id(example.qas_id, where, locations)
     if is_training and not _set_answer(where, question, example):
       lost.append(example)
     else:
@@ -231,10 +226,8 @@ def read_squad_examples(
       lost[0].qas_id,
       shortened(lost[0].answers[0]),
     )
-  if not examples:
-    raise UserError(
-      f"{input_file}: no questions to use; pass a file with questions"
-    )
+  remedy = "pass a file with questions"
+  files.check_holds(examples, input_file, "questions to use", remedy)
   logging.info("%s: %s", input_file, plural(len(examples), "question"))
   return examples
 

@@ -34,6 +34,7 @@ from bert.tasks.squad_decoding import (
   answer_question,
   write_answers,
 )
+from bert.tasks.text_words import check_has_words
 from bert.training import estimator, ops, task_file
 from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
@@ -240,11 +241,11 @@ class SquadTask(Task):
 
   def example(self, question: str, context: str) -> squad.SquadExample:
     paragraph = squad.Paragraph.of(context)
-    words = paragraph.doc_tokens
-    tokenize = self.tokenizer.tokenize
-    if not (tokenize(question) and any(map(tokenize, words))):
-      raise UserError("question or text contains no words; pass some")
-    return squad.SquadExample("", question, words, paragraph=paragraph)
+    check_has_words(self.tokenizer, question, "the question")
+    check_has_words(self.tokenizer, context, "the context")
+    return squad.SquadExample(
+      "", question, paragraph.doc_tokens, paragraph=paragraph
+    )
 
   def rows(self, example: squad.SquadExample, is_training: bool) -> list:
     """A row for each window of a question."""

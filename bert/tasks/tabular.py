@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import json
 import math
 import os
 from collections.abc import Iterable, Sequence
@@ -13,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from bert.errors import UserError, listing, plural, shortened
-from bert.data.tables import read_table
+from bert.errors import UserError, listing, plural
+from bert.data.tables import read_table, wrong_cell
 from bert.tasks import seen_rows
 from bert.tasks.examples import DataProcessor, InputExample
 from bert.tasks.labels import (
@@ -241,15 +240,12 @@ class TableProcessor(DataProcessor):
       is_number = field == "label" and self.kind == Regression.kind
       if label and not (is_number and as_number(label) is None):
         return label
-    shown = "missing"
-    if value is not None:
-      shown = shortened(json.dumps(value, default=str))
     accepted = "text, a number, true or false"
     if several:
       accepted += ", or a list of them"
     elif field == "label" and self.kind == Regression.kind:
       accepted = "a number, as --regression needs"
-    raise UserError(f"{cell} is {shown}; pass {accepted}, or remove the row")
+    raise wrong_cell(cell, value, accepted)
 
 
 def split_examples(

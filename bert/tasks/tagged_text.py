@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert.errors import UserError, listing, plural, shortened
-from bert.data import tables, text_files
+from bert.errors import UserError, check_known, plural, shortened
+from bert.data import files, tables, text_files
 from bert.tasks import entities
 
 _DOCUMENT = "-DOCSTART-"
@@ -63,10 +63,8 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   is_table = name.endswith((".jsonl", ".json", ".parquet"))
   read = _read_table if is_table else _read_columns
   sentences = list(read(path, is_labeled))
-  if not sentences:
-    raise UserError(
-      f"{path} has no sentence; pass a file with a word and its label per line"
-    )
+  remedy = "pass a file with a word and its label per line"
+  files.check_holds(sentences, path, "sentence", remedy)
   return sentences
 
 
@@ -196,18 +194,20 @@ def _check_columns(lines, used):
   """Raises UserError for a _Line that lacks a `used` column, or has others."""
   for where, text, columns in lines:
     top = lines[0]
+    problem = None
     width = 1 if "\t" in top.text and "\t" not in text else len(columns)
     if width != len(top.columns):
-      raise UserError(
-        f"{where}: {plural(width, 'column')}, but {len(top.columns)} in the "
-        f"lines before; separate all columns in the same way, remove comments, "
-        f"or pass plain text as --predict_file"
+      problem = (
+        f"{plural(width, 'column')}, but {len(top.columns)} in the lines "
+        f"before; separate all columns in the same way, remove comments, or "
+        f"pass plain text as --predict_file"
       )
-    if width < len(used) or not all(columns[index] for index in used):
-      raise UserError(
-        f"{where}: {shortened(text)!r} lacks a column; add the word and its "
-        f"label"
+    elif width < len(used) or not all(columns[index] for index in used):
+      problem = (
+        f"{shortened(text)!r} lacks a column; add the word and its label"
       )
+    if problem:
+      raise UserError(f"{where}: {problem}")
 
 
 def _read_table(path, is_labeled):
@@ -216,10 +216,8 @@ def _read_table(path, is_labeled):
   for where, row in tables.read_table(path).named_rows():
     words = row.get("tokens")
     if not _are_words(words):
-      raise UserError(
-        f"{where}: expected an object with tokens, a list of words that are "
-        f"not empty and have no tabs or line breaks"
-      )
+      accepted = "a list of words, not empty and without tabs and line breaks"
+      raise tables.wrong_cell(f"{where}: tokens", words, accepted)
     labels = None
     if is_labeled:
       labels = row.get("labels") or row.get("ner_tags")
@@ -227,10 +225,9 @@ def _read_table(path, is_labeled):
         # The numbers of labels are labels, too. True and False are not.
         labels = [str(x) if type(x) is int else x for x in labels]
       if not _are_words(labels) or len(labels) != len(words):
-        raise UserError(
-          f"{where}: expected labels (or ner_tags), a list with one label for "
-          f"each of the {len(words)} tokens"
-        )
+        accepted = f"a list with a label for each of the {len(words)} tokens"
+        cell = f"{where}: labels (or ner_tags)"
+        raise tables.wrong_cell(cell, labels, accepted)
     # Without the name of its document, a sentence is a document of its own.
     name = row.get("document")
     document = names.setdefault(
@@ -265,8 +262,6 @@ def check_labels(sentences: Iterable[Sentence], labels: Sequence[str]) -> None:
       zip(sentence.words, sentence.labels, strict=True)
     ):
       if label not in known:
-        raise UserError(
-          f"{path}:{int(first) + index * has_lines}: the word "
-          f"{shortened(word)!r} has the unknown label {shortened(label)!r}; "
-          f"correct it: the labels of the training set are {listing(labels)}"
-        )
+        line = int(first) + index * has_lines
+        what = f"the label {shortened(label)!r} of {shortened(word)!r}"
+        check_known(f"{path}:{line}: {what}", label, labels)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from bert.errors import UserError, listing, shortened
+from bert.errors import UserError, listing
 from bert.data import downloads, files, tables, text_files, vector_index
 from bert.data.vector_index import Header, Row, VectorIndex
 from bert.tasks.features import DOCUMENT_PROMPTS
@@ -128,12 +128,9 @@ def read_rows(
   for where, key, text, fields in found:
     text = text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
-    if key and key in rows:
-      raise UserError(
-        f"{where}: the id {shortened(key)!r} is also that of {places[key]}; "
-        f"rename one"
-      )
-    rows[row.id], places[row.id] = row, where
+    if key:
+      tables.note_id(key, where, places)
+    rows[row.id] = row
   return list(rows.values())
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert.data import tables
-from bert.errors import UserError, shortened
 
 
 class Pair(NamedTuple):
@@ -91,8 +89,7 @@ def read_pairs(
 def text_of(value, cell):
   """The text in a cell, which must not be empty."""
   if not isinstance(value, str) or not value.strip():
-    shown = "empty" if value in (None, "") else shortened(repr(value))
-    raise UserError(f"{cell} is {shown}; pass a text, or remove the row")
+    raise tables.wrong_cell(cell, value, "a text")
   return value
 
 
@@ -115,21 +112,7 @@ def score_of(row, indices, where, is_label):
       number = math.nan
     is_right = number in (0, 1) if is_label else math.isfinite(number)
     if not is_right:
-      raise UserError(
-        f"{where}: {flag} is {shortened(repr(value))}; pass "
-        f"{'0 or 1' if is_label else 'a number'}"
-      )
+      accepted = "0 or 1" if is_label else "a number"
+      raise tables.wrong_cell(f"{where}: {flag}", value, accepted)
     return number
   return None
-
-
-def check_unit_scores(pairs: Sequence[Pair]) -> None:
-  """Raises UserError unless the scores are from 0 to 1."""
-  wrong = [p for p in pairs if not 0 <= p.score <= 1]
-  if wrong:
-    largest = max(pair.score for pair in pairs)
-    raise UserError(
-      f"{wrong[0].where}: the score {wrong[0].score:g} is not from 0 to 1, as "
-      f"--loss=cosine needs; divide all scores by {largest:g}, or pass "
-      f"--loss=cosent, which reads only their order"
-    )

@@ -7,7 +7,19 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 
+import tokenization
+from bert.errors import UserError, shortened
+
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+
+
+def check_has_words(
+  tokenizer: tokenization.FullTokenizer, text: str, where: str
+) -> None:
+  """Raises UserError for a text without a word that a model reads."""
+  if not any(map(tokenizer.tokenize, text.split())):
+    shown = shortened(repr(text))
+    raise UserError(f"{where} is {shown}, without a word; pass some")
 
 
 def split_text(text: str) -> list[tuple[int, int]]:

@@ -39,6 +39,7 @@ def tokenizer_of(pieces):
     tokenize=str.split,
     convert_tokens_to_ids=lambda tokens: [vocab[token] for token in tokens],
     special=tokenization.SpecialPieces(),
+    unk_token="[UNK]",
     splits_words=True,
   )
 
@@ -666,7 +667,7 @@ class TestErrors:
       iterate(documents, max_seq_length=least - 1, **settings)
 
   def test_vocabulary_without_special(self):
-    tokenizer = tokenizer_of(["[CLS]", "[SEP]", "a"])
+    tokenizer = tokenizer_of(["[UNK]", "[CLS]", "[SEP]", "a"])
     documents = [[["a"]], [["a"]]]
     with pytest.raises(ValueError, match=r"no piece \[MASK\]"):
       iterate(documents, tokenizer)

@@ -177,11 +177,3 @@ def test_damage(tmp_path, name, harm, message):
   harm(tmp_path / name)
   with pytest.raises(UserError, match=message):
     VectorIndex(str(tmp_path))
-
-
-def test_a_damaged_line(tmp_path):
-  change(tmp_path, [], ["a", "b"], unit_vectors(2))
-  lines = tmp_path / "000001.jsonl"
-  lines.write_bytes(b"!" * lines.stat().st_size)
-  with pytest.raises(UserError, match=r"jsonl is damaged \(a line is no row"):
-    VectorIndex(str(tmp_path)).rows([1])

@@ -95,7 +95,7 @@ FLAG_ROWS = {
   "nothing to do": ({"do_train": None}, ["nothing to do", "pass --do_train"]),
   "unknown task": (
     {"task_name": "MRPCC"},
-    ["--task_name=MRPCC", "cola", "custom", "xnli", "did you mean mrpc?"],
+    ["--task_name=MRPCC", "cola", "custom", "xnli", "did you mean 'mrpc'?"],
   ),
   "unknown task with a table": (
     {"task_name": "reviews", "train_file": "rows.tsv"},
@@ -103,7 +103,7 @@ FLAG_ROWS = {
   ),
   "unknown task among others": (
     {"task_name": "MRPC,RTEE"},
-    ["--task_name=RTEE", "did you mean rte?"],
+    ["--task_name=RTEE", "did you mean 'rte'?"],
   ),
   "no task": ({"task_name": None}, ["--task_name"]),
   "no data_dir": ({"data_dir": None}, ["--data_dir"]),
@@ -511,11 +511,11 @@ TABLE_ROWS = {
   ),
   "an empty label": (
     {**CUSTOM, "train_file": f"{TABLES}/no_label.tsv"},
-    [f"{TABLES}/no_label.tsv:2", '--label_column=label is ""', "remove"],
+    [f"{TABLES}/no_label.tsv:2", "--label_column=label is ''", "remove"],
   ),
   "a number is none": (
     {**CUSTOM, "regression": True},
-    [f"{TABLES}/good.tsv:2", '--label_column=label is "good"', "regression"],
+    [f"{TABLES}/good.tsv:2", "--label_column=label is 'good'", "regression"],
   ),
 }
 

@@ -188,13 +188,16 @@ BAD = {
   "download.py": ["--command is required; pass squad, or glue TASK"],
   "download.py data": ["--command=data", "glue|squad|model"],
   "download.py glue": ["--names is required; pass squad, or glue TASK"],
-  "download.py glue MPRC": ["'MPRC' is not a task", "did you mean 'MRPC'?"],
-  "download.py --output_dir=OUT glue MPRC": ["'MPRC' is not a task"],
+  "download.py glue MPRC": [
+    "the task 'MPRC' is not one of",
+    "did you mean 'MRPC'?",
+  ],
+  "download.py --output_dir=OUT glue MPRC": ["the task 'MPRC' is not one of"],
   "download.py --offline=true squad --output_dir=FILES/text.txt": [
     "not a writable folder"
   ],
   "download.py --command=glue --names=MPRC --output_dir OUT": [
-    "'MPRC' is not a task"
+    "the task 'MPRC' is not one of"
   ],
   "download.py squad --output_dir=OUT --offline": [
     "--offline",

@@ -263,7 +263,7 @@ def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
     f"--init_checkpoint={model}",
     status=2,
   )
-  assert "--text_b_column is required: the model in" in error
+  assert "--text_b_column: the test set has single texts, but" in error
 
 
 def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):

@@ -36,7 +36,7 @@ ROWS = {
   ),
   "input is empty": (
     {"input_file": "FILES/empty"},
-    ["empty is empty; pass one text per line"],
+    ["empty has no lines; pass one text per line"],
   ),
   "input is not UTF-8": (
     {"input_file": "FILES/latin1"},
@@ -73,7 +73,10 @@ ROWS = {
     {"layers": "-1,-3"},
     ["--layers=-1,-3 must be different layers", "-2 (lowest)"],
   ),
-  "layer is no number": ({"layers": "top"}, ["--layers=top", "-1,-2"]),
+  "layer is no number": (
+    {"layers": "top"},
+    ["--layers=top must be", "-2 (low"],
+  ),
   "layer twice": (
     {"layers": "0,-2"},
     ["--layers=0,-2 must be different layers"],

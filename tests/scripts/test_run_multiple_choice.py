@@ -199,11 +199,11 @@ ERRORS = {
   ),
   "label beyond the choices": (
     '{"context": "a", "choices": ["b", "c"], "label": 2}',
-    ["label 2 is not the index of a choice, 0 to 1"],
+    ["label is 2; pass the index of a choice, 0 to 1"],
   ),
   "infinite label": (
     '{"context": "a", "choices": ["b", "c"], "label": 1e999}',
-    ["label inf is not the index of a choice, 0 to 1"],
+    ["label is inf; pass the index of a choice, 0 to 1"],
   ),
   "no label": ('{"context": "a", "choices": ["b", "c"]}', ["with label"]),
   "no context": ('{"choices": ["b", "c"], "label": 0}', ["SWAG's columns"]),

@@ -243,15 +243,15 @@ ERRORS = {
   ),
   "unknown label": (
     {"dev_file": "FILES/unknown.txt", "do_eval": True},
-    ["unknown.txt:1", "'Oslo'", "B-CITY", "labels of the training set are"],
+    ["unknown.txt:1", "'Oslo'", "B-CITY", "is not one of '"],
   ),
   "tokens and labels differ": (
     {"train_file": "FILES/differ.jsonl"},
-    ["differ.jsonl:1", "one label for each of the 2 tokens"],
+    ["differ.jsonl:1", "a label for each of the 2 tokens"],
   ),
   "no tokens": (
     {"train_file": "FILES/no_tokens.jsonl"},
-    ["no_tokens.jsonl:2: expected an object with tokens"],
+    ["no_tokens.jsonl:2: tokens is []; pass a list of"],
   ),
 }
 

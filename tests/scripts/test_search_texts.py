@@ -143,7 +143,7 @@ ROWS = {
   ),
   "an empty text": (
     ["--input_file=empty.txt", *MODEL],
-    "empty.txt:2: the text is empty; pass a text, or remove the row",
+    "empty.txt:2: the text is ''; pass a text, or remove the row",
   ),
   "another task": (
     ["--input_file=queries.txt", "--model_dir=pairs"],
@@ -165,7 +165,7 @@ READ = {
   ),
   "a label": (
     ["--query=a", "--reranker=pairs", "--relevant_label=yes"],
-    "--relevant_label=yes must be one of the labels of pairs, 'red', 'green'",
+    "--relevant_label=yes is not one of 'red', 'green'",
   ),
   "no output": (["--mine_negatives=answers.csv"], "--output_file is required"),
 }

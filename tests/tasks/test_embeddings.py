@@ -162,7 +162,7 @@ def test_rows_of_training(goldens):
   [
     (Training(dimensions=(64, 32)), None, (), "--dimensions: 64 is not from 1"),
     (Training("cosent"), None, (), "--loss=cosent needs --score_column or"),
-    (Training("cosine"), 2.0, (), "the score 2 is not from 0 to 1"),
+    (Training("cosine"), 2.0, (), "that of x:1 is 2; divide .* by 2, or"),
     (Training("ranking"), 2.0, (), "--loss=ranking reads no scores; pass"),
   ],
 )

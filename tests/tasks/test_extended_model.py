@@ -86,19 +86,6 @@ def test_another_casing_is_refused(tmp_path, cased, old):
   assert not out.exists()
 
 
-def test_another_models_vocabulary_is_refused(tmp_path, golden, goldens, old):
-  contents = {"bert_config.json": golden.config.to_json_string()}
-  checkpoint = checkpoints.Checkpoint(golden.checkpoint)
-  values = {name: checkpoint[name] for name in checkpoint.shapes}
-  checkpoints.write_release(str(tmp_path), values, contents)
-  longer = [f"piece{i}" for i in range(golden.config.vocab_size + 1)]
-  with pytest.raises(UserError, match="fewer than the"):
-    extended_model.write_extended_model(
-      str(tmp_path), str(tmp_path / "out"), longer, longer, {}
-    )
-  assert not (tmp_path / "out").exists()
-
-
 def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   files = tiny_task.make_files(tmp_path, goldens)
   line = "immunotherapy helps patients with lymphoma"
@@ -130,6 +117,12 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   wanted = f"--extend={other} has pieces in other lines than the vocabulary of "
   assert f"{wanted}{files}/model/bert_model" in error
   assert error.endswith(f"; pass --extend={vocab}\n")
+  lines = vocab.read_text("utf-8").splitlines()
+  tiny_task.write_lines(other, [*lines, "longer", "larger"])
+  _, error = scripts.fork(command[0], *flags, status=2)
+  assert (
+    f"--extend={other} has 1003 entries, more than vocab_size=1001" in error
+  )
   # A line that no piece uses may be another one.
   lines = vocab.read_text("utf-8").splitlines()
   free = next(n for n, line in enumerate(lines) if line.startswith("[unused"))

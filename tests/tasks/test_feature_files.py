@@ -473,7 +473,7 @@ class TestLines:
   @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-      ("in.txt", b"", "in.txt is empty; pass one text"),
+      ("in.txt", b"", "in.txt has no lines; pass one text"),
       ("in.txt", b"a\nb\xe9\n", "in.txt:2: byte 3 is not UTF-8"),
       (
         "in.gz",

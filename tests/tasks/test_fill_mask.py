@@ -272,8 +272,7 @@ def test_texts_do_not_depend_on_their_batch(filler):
 @pytest.mark.parametrize(
   ("texts", "problem"),
   [
-    ("one text", "list of inputs"),
-    (["the", ""], r"input 2: .* no words"),
+    (["the", ""], r"input 2: .* '', without a word"),
     ([("a", "b", "c")], "input 1 is not an object with 'text', 'text_b'"),
     ([()], "input 1 is not an object with 'text', 'text_b'"),
     ([5], "input 1 is not an object with 'text', 'text_b'"),
@@ -403,14 +402,16 @@ def test_a_slow_pipe_is_answered_as_it_comes(folder, tmp_path):
   assert process.wait()[0] == 0
 
 
-@pytest.mark.parametrize("last", ["", "the " * 127])
-def test_a_late_error_comes_before_any_answer(folder, tmp_path, last):
+@pytest.mark.parametrize(
+  ("last", "problem"), [("", "is ''"), ("the " * 127, "has 129 pieces")]
+)
+def test_a_late_error_comes_before_any_answer(folder, tmp_path, last, problem):
   source = tmp_path / "in.txt"
   tiny_task.write_lines(source, ["[MASK]"] * 256 + [last])
   command = [f"--model_dir={folder[0]}", f"--input_file={source}"]
   printed, error = scripts.fork("fill_mask.py", *command, status=2)
   assert printed == ""
-  assert "in.txt:257 has" in error
+  assert f"in.txt:257 {problem}" in error
 
 
 @pytest.mark.parametrize(

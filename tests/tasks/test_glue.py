@@ -586,11 +586,11 @@ class TestTable:
     ) as e:
       glue.find_key("MRPCC")
     message = str(e.value)
-    assert message.endswith("; did you mean mrpc?")
+    assert message.endswith("; did you mean 'mrpc'?")
     for key in [*glue.PROCESSORS, "all"]:
-      assert f" {key}" in message
+      assert repr(key) in message
     known = {**glue.PROCESSORS, "custom": DataProcessor}
-    with pytest.raises(ValueError, match=r" all, .*, custom, .*mean custom"):
+    with pytest.raises(ValueError, match=r"'all', .*'custom', .*n 'custom'"):
       glue.find_key("Costum", known)
 
   @pytest.mark.parametrize("name", ["", "-", "paraphrase"])

@@ -180,7 +180,7 @@ def test_pairs_of_layers():
       [(0, 0)],
       "the size 30 of the student is not a multiple of the 4 heads",
     ),
-    ({"targets": ["values"]}, [(0, 0)], "=values is not one of hidden, att"),
+    ({"targets": ["values"]}, [(0, 0)], "=values is not one of 'hidden', 'a"),
   ],
 )
 def test_a_teacher_that_does_not_fit(

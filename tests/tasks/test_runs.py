@@ -249,7 +249,7 @@ def test_a_processor_returns_distinct_texts(
   processor = glue.PROCESSORS["mrpc"]
   monkeypatch.setattr(processor, "get_labels", lambda self: labels)
   with pytest.raises(
-    UserError, match=f"^get_labels of MrpcProcessor: {fault}; return distinct"
+    ValueError, match=f"^get_labels of MrpcProcessor: {fault}$"
   ):
     make_task(tmp_path, {}, task_name=["MRPC"], splits=("train",))
 
@@ -267,9 +267,14 @@ def test_a_second_text_for_a_model_of_single_texts(
 ):
   assets, table, _ = split_model
   changes = {"task_name": ["custom"], "splits": (split,)}
-  changes["table"] = table | {"text_b_column": "other"}
-  with pytest.raises(UserError, match=r"--text_b_column=other: .* singl"):
-    make_task(tmp_path, assets, **changes)
+  path = tmp_path / "pairs.tsv"
+  path.write_text("text\tother\tlabel\na\tb\tyes\nc\td\tno\n")
+  paths = {"train_file": str(path), "test_file": str(path)}
+  changes["table"] = table | paths | {"text_b_column": "other"}
+  task = make_task(tmp_path, assets, **changes)
+  message = f"^--text_b_column: the {split} set has pairs .* single .*; omit it"
+  with pytest.raises(UserError, match=message):
+    task.examples(split)
 
 
 @pytest.mark.parametrize(

@@ -373,7 +373,7 @@ class TestAnswers:
 
   @pytest.mark.parametrize("texts", [("what ?", " \n"), ("", "Many years")])
   def test_nothing_to_read(self, folder, texts):
-    with pytest.raises(UserError, match="contains no words"):
+    with pytest.raises(UserError, match="without a word; pass"):
       loaded_model.load(folder)(texts)
 
   def test_without_settings(self, folder, tmp_path):
@@ -437,7 +437,7 @@ class TestAnswers:
     assert [p[0] for p in prompts] == list("cccqqcqqcqq")
     assert f"{tmp_path}/none: no such file" in shown[0]
     assert "Input/output error" in shown[1]
-    assert "text contains no words" in shown[2]
+    assert "the context is" in shown[2]
     assert shown[-1] == ""  # Ends the line of the last prompt.
     for answer in shown[3:-1]:
       best, first, second, *_ = answer.splitlines()

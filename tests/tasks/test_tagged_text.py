@@ -198,16 +198,16 @@ def test_json_lines(tmp_path, key):
     ("a.txt", "a\tO\n\tO\n", "a.txt:2: .* lacks a column"),
     ("a.txt", "a\tO\nNew York\n", "a.txt:2: 1 column, but 2 .* same way"),
     ("a.jsonl", "{\n", "a.jsonl:1"),
-    ("a.jsonl", '{"tokens": []}', "a.jsonl:1: expected an object with tokens"),
-    ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: expected"),
+    ("a.jsonl", '{"tokens": []}', r"a.jsonl:1: tokens is \[\]; pass a"),
+    ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: tokens"),
     ("a.jsonl", '{"tokens": ["a\\nb"], "labels": ["O"]}', "line breaks"),
-    ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: expected labels"),
-    ("a.jsonl", '{"tokens": ["a"], "labels": [""]}', "expected labels"),
-    ("a.jsonl", '{"tokens": ["a"], "labels": [true]}', "expected labels"),
+    ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: labels .* is missing"),
+    ("a.jsonl", '{"tokens": ["a"], "labels": [""]}', "labels .* is .*; pass a"),
+    ("a.jsonl", '{"tokens": ["a"], "labels": [true]}', "labels .* is .*; pass"),
     (
       "a.jsonl",
       '{"tokens": ["a", "b"], "labels": ["O"]}',
-      "one label for each of the 2 tokens",
+      "a label for each of the 2 tokens",
     ),
   ],
 )
@@ -253,7 +253,7 @@ def test_columns_are_not_plain_text(tmp_path, caplog, name, text):
 def test_an_unknown_label_is_named(tmp_path):
   found = tagged_text.read_sentences(write(tmp_path, "a X\nb Y\n"), True)
   assert tagged_text.find_labels(found) == ["X", "Y"]
-  problem = r"train.txt:2: the word 'b' .* 'Y'; correct it: .* set are 'X', '0'"
+  problem = r"train.txt:2: the label 'Y' of 'b' is not one of 'X', '0'"
   with pytest.raises(UserError, match=problem) as caught:
     tagged_text.check_labels(found, ["X", *map(str, range(99))])
   assert str(caught.value).endswith("and 80 more")
