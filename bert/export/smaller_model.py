@@ -6,6 +6,8 @@
 The teacher is in the format of a release.
 """
 
+import collections
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -14,6 +16,7 @@ from absl import logging
 
 import modeling
 import tokenization
+from bert import strict_json
 from bert.data import files, text_files
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
@@ -53,19 +56,13 @@ def write_smaller(
     config.num_hidden_layers = len(layers)
   if corpus is not None:
     lines = (line for path in corpus for line in text_files.read_lines(path))
-    if "vocab.txt" not in contents:
-      raise UserError(
-        "--keep_vocabulary: the model has no vocab.txt; pass one that has it"
-      )
-    pieces = used_pieces(model.tokenizer, lines)
-    ids = list(map(model.tokenizer.vocab.get, pieces))
+    ids = _cut_vocabulary(model, contents, lines)
     for name in weights.keys() & set(_TABLES):
       weights[name] = weights[name][ids]
     logging.info(
       "Kept %d of %d word pieces", len(ids), len(model.tokenizer.vocab)
     )
-    config.vocab_size = len(pieces)
-    contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+    config.vocab_size = len(ids)
   smaller = model._replace(config=config)
   contents["bert_config.json"] = smaller.config_json()
   with new_folder(output_dir) as folder:
@@ -80,6 +77,89 @@ def _contents(model_dir):
     os.path.basename(path): files.read_bytes(path)
     for path in filter(files.exists, paths)
   }
+
+
+def _cut_vocabulary(model, contents, lines):
+  """Replaces the vocabulary; returns the former ids of the pieces that stay."""
+  vocab, name = model.tokenizer.vocab, "tokenizer.json"
+  if not contents.keys() & {"vocab.txt", name}:
+    raise UserError(
+      f"--keep_vocabulary: the model has neither vocab.txt nor {name}; pass "
+      f"one that has it"
+    )
+  used = set(used_pieces(model.tokenizer, lines))
+  # Positions are counted from the id of padding, which therefore stays.
+  used.update(list(vocab)[: model.config.position_offset])
+  fields = strict_json.loads(contents.get(name, "null"))
+  if fields:
+    _add_needed(used, fields)
+  pieces = [piece for piece in vocab if piece in used]
+  if fields:
+    _cut_json(fields, {piece: index for index, piece in enumerate(pieces)})
+    contents[name] = json.dumps(fields, ensure_ascii=False)
+  else:
+    contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+  return [vocab[piece] for piece in pieces]
+
+
+def _add_needed(used, fields):
+  """Adds the pieces without which a tokenizer.json would split otherwise."""
+  from tokenizers import pre_tokenizers
+
+  model = fields["model"]
+  used.update(token["content"] for token in fields["added_tokens"])
+  if model["type"] == "Unigram":
+    used.add(model["vocab"][model["unk_id"]][0])
+    # The score of an unknown character follows from the lowest one.
+    used.add(min(model["vocab"], key=lambda entry: entry[1])[0])
+  if model["type"] != "BPE":
+    return
+  # Each text consists of bytes. All parts of what merges make are needed, too.
+  used.update(pre_tokenizers.ByteLevel.alphabet())
+  parts = collections.defaultdict(set)
+  for pair in map(_pair_of, model["merges"]):
+    parts["".join(pair)].update(pair)
+  waiting = list(used)
+  while waiting:
+    found = parts[waiting.pop()] - used
+    used |= found
+    waiting += found
+
+
+def _pair_of(merge):
+  """The two parts of a merge; earlier versions wrote them as one text."""
+  return merge.split(" ") if isinstance(merge, str) else merge
+
+
+def _cut_json(fields, ids):
+  """Leaves some pieces, whose new ids are given, in a tokenizer.json."""
+  model = fields["model"]
+  if isinstance(model["vocab"], dict):
+    known = model["vocab"].keys()
+    model["vocab"] = {p: index for p, index in ids.items() if p in known}
+  else:
+    scores = dict(model["vocab"])
+    model["unk_id"] = ids[model["vocab"][model["unk_id"]][0]]
+    model["vocab"] = [[p, scores[p]] for p in ids if p in scores]
+  if "merges" in model:
+    merges = model["merges"]
+    model["merges"] = [m for m in merges if "".join(_pair_of(m)) in ids]
+  for token in fields["added_tokens"]:
+    token["id"] = ids[token["content"]]
+  if padding := fields.get("padding"):
+    padding["pad_id"] = ids[padding["pad_token"]]
+  _renumber(fields.get("post_processor"), ids)
+
+
+def _renumber(node, ids):
+  """Replaces the ids in a post-processor, which stand beside their pieces."""
+  if isinstance(node, dict) and "tokens" in node:
+    node["ids"] = [ids[piece] for piece in node["tokens"]]
+  elif isinstance(node, list) and list(map(type, node)) == [str, int]:
+    node[1] = ids[node[0]]
+  elif isinstance(node, dict | list):
+    for part in node.values() if isinstance(node, dict) else node:
+      _renumber(part, ids)
 
 
 def _with_layers(weights, layers, count):
@@ -111,9 +191,12 @@ def used_pieces(
   Beside the pieces of the text, they are the special ones, and those of single
   characters of the text, of which other words consist. The text is split into
   the same pieces with them alone: WordPiece takes the longest piece that there
-  is, and all those that it took are kept.
+  is, a unigram model the pieces of the highest score, and all those that they
+  took are kept.
   """
-  used = {"[PAD]", tokenization.UNKNOWN, "[CLS]", "[SEP]", "[MASK]"}
+  special = tokenizer.special
+  used = {special.cls, special.sep, special.mask, special.pad}
+  used.add(tokenizer.unk_token)
   for line in lines:
     used.update(tokenizer.tokenize(line))
   characters = {char for piece in used for char in piece.removeprefix("##")}

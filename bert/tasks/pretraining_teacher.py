@@ -1,9 +1,10 @@
 """The teacher of a pre-training: it computes in each step, on its batch.
 
 The student learns the teacher's probabilities of masked words, and of pairs of
-layers hidden states (Sanh et al. 2019, "DistilBERT"), scores of attention (Jiao
-et al. 2020, "TinyBERT"), or relations (Wang et al. 2020, "MiniLM"). Masks may
-differ from epoch to epoch, so nothing is computed before.
+layers hidden states (Sanh et al. 2019, "DistilBERT"; of another width, Jiao et
+al. 2020, "TinyBERT"), scores of attention (TinyBERT), or relations (Wang et al.
+2020, "MiniLM"). Masks may differ from epoch to epoch, so nothing is computed
+before.
 """
 
 from __future__ import annotations
@@ -95,24 +96,19 @@ class PretrainingTeacher:
 
   def _check_targets(self, flag, config):
     """Raises UserError unless layers of both can be compared."""
-    own, heads = self.config, self.config.num_attention_heads
+    heads = self.config.num_attention_heads
     for target in self._targets:
       check_known(f"--distill_targets={target}", target, TARGETS)
     problem = None
-    if "hidden" in self._targets and config.hidden_size != own.hidden_size:
-      problem = (
-        f"hidden: the hidden states of {flag} have the size {own.hidden_size}, "
-        f"and those of the student {config.hidden_size}; pass relations"
-      )
-    elif "attention" in self._targets and config.num_attention_heads != heads:
+    if "attention" in self._targets and config.num_attention_heads != heads:
       problem = (
         f"attention: {flag} has {heads} heads, and the student "
         f"{config.num_attention_heads}; pass relations"
       )
-    elif config.hidden_size % heads:
+    elif "relations" in self._targets and config.hidden_size % heads:
       problem = (
         f"relations: the size {config.hidden_size} of the student is not a "
-        f"multiple of the {heads} heads of {flag}; omit --distill_layers"
+        f"multiple of the {heads} heads of {flag}; omit it"
       )
     if problem:
       raise UserError(f"--distill_targets={problem}")
@@ -127,8 +123,8 @@ class PretrainingTeacher:
     """The soft loss of each masked position, [B, P].
 
     It is the divergence of the probabilities, and for each pair of layers their
-    distance in the row: one minus the mean cosine of hidden states, the mean
-    squared difference of attention scores, the mean divergence of relations.
+    distance in the row, see `hidden_distance`, `score_distance` and
+    `relation_distance`.
 
     Args:
       bert: the student's BertModel.
@@ -162,28 +158,43 @@ class PretrainingTeacher:
     heads = self.config.num_attention_heads
     for pair in self.layers:
       both = list(zip((bert, teacher), pair, strict=True))
-      hidden = [model.get_all_encoder_layers()[index] for model, index in both]
-      parts = [projections(*of_model, heads) for of_model in both]
       if "hidden" in self._targets:
-        yield cosine_distance(*hidden, mask)
+        hidden = (model.get_all_encoder_layers()[i] for model, i in both)
+        yield hidden_distance(*hidden, mask)
+      if set(self._targets) == {"hidden"}:
+        continue
+      parts = [projections(*of_model, heads) for of_model in both]
       if "attention" in self._targets:
         yield score_distance(*parts, mask)
       if "relations" in self._targets:
         yield relation_distance(*parts, mask)
 
 
-def cosine_distance(x: tf.Tensor, y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-  """One minus the mean cosine of the vectors of each row, float [B].
+def hidden_distance(x: tf.Tensor, y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+  """How far the hidden states of each row are apart, float [B].
+
+  Of equal width: one minus their mean cosine. Otherwise, the mean squared
+  difference of x W and y, where the matrix W is trained with the student, and
+  all pairs of layers share it (Jiao et al. 2020, equation 8).
 
   Args:
-    x, y: float [B, S, H]; y has no gradient.
+    x, y: float [B, S, H], where H may differ; y has no gradient.
     mask: integer [B, S], 0 at padding.
   """
   y = tf.stop_gradient(y)
-  x, y = (tf.math.l2_normalize(vectors, -1, _EPSILON) for vectors in (x, y))
+  if x.shape[-1] == y.shape[-1]:
+    x, y = (tf.math.l2_normalize(states, -1, _EPSILON) for states in (x, y))
+    return 1.0 - _mean_of_row(tf.reduce_sum(x * y, axis=-1), mask)
+  shape, initializer = [x.shape[-1], y.shape[-1]], modeling.create_initializer()
+  w = variables.get_variable(checkpoints.PROJECTION, shape, initializer)
+  squares = tf.math.squared_difference(tf.tensordot(x, w, 1), y)
+  return _mean_of_row(tf.reduce_mean(squares, axis=-1), mask)
+
+
+def _mean_of_row(values, mask):
+  """The mean of values [B, S] where a mask is not 0, float [B]."""
   mask = tf.cast(mask, tf.float32)
-  cosines = tf.reduce_sum(x * y, axis=-1) * mask
-  return 1.0 - tf.reduce_sum(cosines, axis=1) / tf.reduce_sum(mask, axis=1)
+  return tf.reduce_sum(values * mask, axis=1) / tf.reduce_sum(mask, axis=1)
 
 
 def projections(
@@ -229,14 +240,12 @@ def relation_distance(
   attention, and of those of values over values, each the mean over heads and
   positions. See `score_distance` for x, y and the mask.
   """
-  mask, losses = tf.cast(mask, tf.float32), 0.0
-  keys = mask[:, tf.newaxis, tf.newaxis]
+  losses, keys = 0.0, mask[:, tf.newaxis, tf.newaxis]
   for i, j in ((0, 1), (2, 2)):
     found, wanted = (_products(part[i], part[j]) for part in (x, y))
     wanted = tf.stop_gradient(wanted)
     losses += distillation.divergence(found, wanted, 1.0, keys)
-  losses = tf.reduce_mean(losses, axis=1) * mask
-  return tf.reduce_sum(losses, axis=1) / tf.reduce_sum(mask, axis=1)
+  return _mean_of_row(tf.reduce_mean(losses, axis=1), mask)
 
 
 def _products(x, y):

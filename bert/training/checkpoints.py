@@ -42,6 +42,10 @@ HISTORY_NAME = "best.json"
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
+# Takes a student's hidden states to the width of its teacher's; see
+# `pretraining_teacher.hidden_distance`.
+PROJECTION = "distillation/projection"
+
 # Our names by patterns of ALBERT's; \1 is the number of a group.
 _GROUP = r"^bert/encoder/transformer/group_(\d+)/inner_group_0/"
 _LAYER = r"bert/encoder/layer_\1/"
@@ -355,8 +359,8 @@ def _readable(prefix):
 
 def is_training_state(name: str) -> bool:
   """Whether only training needs the variable of that name."""
-  counts = ("global_step", "loss_scale", "good_steps", "skipped_steps")
-  return name in counts or name.endswith(("/adam_m", "/adam_v"))
+  others = ("global_step", "loss_scale", "good_steps", "skipped_steps")
+  return name in (*others, PROJECTION) or name.endswith(("/adam_m", "/adam_v"))
 
 
 def compare(

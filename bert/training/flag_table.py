@@ -293,9 +293,10 @@ PRETRAINING_TEACHER = (
        "Pairs of a layer of the student and one of the teacher, such as "
        "0:1,1:3,2:5, which become alike.", used="teacher"),
   Flag("distill_targets", ["hidden"],
-       "What becomes alike in these pairs: hidden (states, by their cosine), "
-       "attention (scores, as in TinyBERT), relations (distributions of "
-       "attention and of values, as in MiniLM), or several.", used="teacher"),
+       "What becomes alike in these pairs: hidden (states, by their cosine, or "
+       "if widths differ, by a learned matrix), attention (scores, as in "
+       "TinyBERT), relations (distributions of attention and of values, as in "
+       "MiniLM), or several.", used="teacher"),
 )
 
 UNLABELED_FILE = Flag("unlabeled_file", None,

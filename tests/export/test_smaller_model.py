@@ -1,15 +1,22 @@
 """Students that keep some layers, or some word pieces, of a model."""
 
 import json
+import shutil
 
+import families
 import numpy as np
 import pytest
 import scripts
 import task_folders
+import tokenizers
 
 import bert
+import modeling
+from bert import variables
+from bert.commands import convert_checkpoint
 from bert.errors import UserError
 from bert.export import huggingface, smaller_model
+from bert.tasks import pretraining
 from bert.training import checkpoints, model_folder
 
 
@@ -109,6 +116,120 @@ def test_other_families_with_word_pieces(goldens, corpus, tmp_path, family):
   lines = corpus.read_text("utf-8").split("\n")
   for a, b in zip(old(lines), new(lines), strict=True):
     np.testing.assert_allclose(a["vector"], b["vector"], atol=1e-6)
+
+
+# Families whose tokenizer.json has no word pieces.
+WHOLE = ("roberta", "xlm-roberta", "albert")
+
+# With an unknown character.
+LINES = ["The old bridge over the river", "Who wrote it? \u2603x", "the city"]
+
+
+def _change_nothing(tokenizer, config):
+  """The files as they are."""
+
+
+def _write_as_before(tokenizer, config):
+  """As earlier versions of the library, and RoBERTa's own file, write it."""
+  tokenizer["model"]["merges"] = [
+    " ".join(pair) for pair in tokenizer["model"]["merges"]
+  ]
+  ends = {"sep": ["</s>", 2], "cls": ["<s>", 0]}
+  options = {"trim_offsets": True, "add_prefix_space": False}
+  tokenizer["post_processor"] = {"type": "RobertaProcessing", **ends, **options}
+
+
+def _move_padding(tokenizer, config):
+  """Padding behind a piece that no text needs. Positions count from there."""
+  vocab = tokenizer["model"]["vocab"]
+  vocab["<pad>"], vocab["<unk>"] = vocab["<unk>"], vocab["<pad>"]
+  tokenizer["added_tokens"] = [
+    {**token, "id": vocab[token["content"]]}
+    for token in tokenizer["added_tokens"]
+    if token["content"] != "<unk>"
+  ]
+  for settings, name in (
+    (tokenizer["padding"], "pad_id"),
+    (config, "pad_token_id"),
+  ):
+    settings[name] = vocab["<pad>"]
+
+
+def _shrink(folder, family, change, lines):
+  """The folders of a golden model, changed, and of a smaller one."""
+  old, new = str(folder / "old"), str(folder / "new")
+  shutil.copytree(families.path(family, "ForMaskedLM"), old)
+  paths = [folder / "old" / name for name in ("tokenizer.json", "config.json")]
+  contents = [json.loads(path.read_text("utf-8")) for path in paths]
+  change(*contents)
+  for path, content in zip(paths, contents, strict=True):
+    path.write_text(json.dumps(content), "utf-8")
+  corpus = folder / "corpus.txt"
+  corpus.write_text("\n".join(lines), encoding="utf-8")
+  convert_checkpoint.run(
+    to="huggingface", model_dir=old, output_dir=new, keep_vocabulary=str(corpus)
+  )
+  return old, new
+
+
+def _compute(folder, ids):
+  """The vectors of a row of ids, [S, H], and its masked-word scores, [S, V]."""
+  config = model_folder.load_config(folder)
+  weights = _weights(folder)
+  values = {name: weights[name] for name in weights.shapes}
+  with variables.VariableStore(initial_values=values):
+    model = modeling.BertModel(config, False, [ids])
+    vectors = model.get_sequence_output()[0]
+    table = model.get_embedding_table()
+    return vectors, pretraining.masked_lm_logits(config, vectors, table)
+
+
+@pytest.mark.parametrize(
+  ("family", "change"),
+  [
+    *((family, _change_nothing) for family in WHOLE),
+    ("roberta", _write_as_before),
+    ("roberta", _move_padding),
+  ],
+)
+def test_a_tokenizer_json_keeps_its_splits_and_scores(tmp_path, family, change):
+  folders = _shrink(tmp_path, family, change, LINES)
+  before, after = (
+    tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
+    for folder in folders
+  )
+  size = after.get_vocab_size()
+  assert size < before.get_vocab_size() * 0.8
+  assert model_folder.load_config(folders[1]).vocab_size == size
+  former = [before.token_to_id(after.id_to_token(i)) for i in range(size)]
+  assert former == sorted(former)
+  for texts in (*((line,) for line in LINES), LINES[:2]):
+    old, new = (tokenizer.encode(*texts) for tokenizer in (before, after))
+    assert old.tokens == new.tokens
+    assert old.ids == [former[index] for index in new.ids]
+    (states, wanted), (vectors, found) = (
+      _compute(folder, encoded.ids)
+      for folder, encoded in zip(folders, (old, new), strict=True)
+    )
+    np.testing.assert_array_equal(vectors, states)
+    np.testing.assert_array_equal(found, np.array(wanted)[:, former])
+  before, after = (
+    json.loads((tmp_path / name / "config.json").read_text())
+    for name in ("old", "new")
+  )
+  pad = bert.load(folders[1]).task.tokenizer
+  assert after["pad_token_id"] == pad.vocab[pad.special.pad]
+  assert after["max_position_embeddings"] == before["max_position_embeddings"]
+  assert bert.load(folders[1], task="fill_mask")("The old [MASK]")["masks"]
+
+
+@pytest.mark.parametrize("family", WHOLE)
+def test_other_texts_of_a_tokenizer_json(tmp_path, family):
+  _, new = _shrink(tmp_path, family, _change_nothing, LINES)
+  tokenizer = model_folder.load_tokenizer(new, False)
+  assert tokenizer.unk_token not in tokenizer.tokenize("over her")
+  if family == "roberta":  # Each text consists of bytes.
+    assert tokenizer.tokenize("\u00df") == ["\u00c3", "\u0141"]
 
 
 def test_a_classifier_in_the_other_format(

@@ -219,12 +219,20 @@ def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
 
 
 def test_a_killed_student_ends_in_the_same_bytes(files, goldens, tmp_path):
-  """With masks that change, so that the teacher computes in each step."""
+  """With masks that change, so that the teacher computes in each step.
+
+  The student is narrower, so a matrix that goes with its hidden states is
+  trained, too.
+  """
   teacher = tmp_path / "teacher"
   shutil.copytree(goldens / "model", teacher)  # Two layers.
   shutil.copy(goldens / "vocab.txt", teacher)
   whole, out = tmp_path / "whole", tmp_path / "killed"
   changes = _changes(files, MASKING) | {"teacher": teacher}
+  fields = json.loads((files / "model" / "bert_config.json").read_text())
+  narrow = tmp_path / "narrow.json"
+  narrow.write_text(json.dumps({**fields, "hidden_size": 16}))
+  changes |= {"bert_config_file": narrow, "init_checkpoint": None}
   changes["distill_layers"] = "0:1"
   changes["distill_targets"] = "hidden,attention,relations"
   _fork(files, whole, "--do_train", **changes)
@@ -234,8 +242,11 @@ def test_a_killed_student_ends_in_the_same_bytes(files, goldens, tmp_path):
   assert "Continuing from" in log
   for name in WEIGHTS:
     assert (whole / name).read_bytes() == (out / name).read_bytes()
-  weights = checkpoints.Checkpoint(str(whole / "bert_model.ckpt"))
-  assert all("layer_1" not in name for name in weights.shapes)
+  trained = checkpoints.Checkpoint(str(whole / "model.ckpt-12")).shapes
+  given = checkpoints.Checkpoint(str(whole / "bert_model.ckpt")).shapes
+  assert trained[checkpoints.PROJECTION] == [16, fields["hidden_size"]]
+  assert all("layer_1" not in name for name in given)
+  assert all("distillation" not in name for name in given)
   record = json.loads((whole / "flags.json").read_text())
   assert len(record["data"]["teacher"]) == 64
 
