@@ -1,6 +1,5 @@
 """The encoder against the original's outputs and the papers' counts."""
 
-import collections
 import json
 import math
 import re
@@ -163,67 +162,6 @@ def test_partitioned_variables_in_a_v1_graph(golden):
   _assert_golden(outputs, golden)
 
 
-def test_two_models_in_a_v1_graph_have_variables_of_their_own(golden):
-  with tf.Graph().as_default():
-    for _ in range(2):
-      _build(golden)
-    names = {v.name.split("/")[0] for v in tf.compat.v1.trainable_variables()}
-  assert names == {"bert", "bert_1"}
-
-
-def _operations(tensors):
-  """Names of all operations that tensors or operations depend on."""
-  found = set()
-  todo = [getattr(t, "op", t) for t in tf.nest.flatten(tensors)]
-  while todo:
-    operation = todo.pop()
-    if operation.name not in found:
-      found.add(operation.name)
-      todo += [x.op for x in operation.inputs] + list(operation.control_inputs)
-  return found
-
-
-def _everything(model):
-  return [
-    *_outputs(model).values(),
-    *model.get_all_attention_probs(),
-    model.get_embedding_table(),
-  ]
-
-
-@pytest.mark.parametrize(
-  "read",
-  [
-    modeling.BertModel.get_pooled_output,
-    modeling.BertModel.get_sequence_output,
-    modeling.BertModel.get_all_encoder_layers,
-    _everything,
-  ],
-)
-@pytest.mark.parametrize("is_training", [False, True])
-def test_a_v1_graph_has_no_operation_without_use(golden, read, is_training):
-  v1 = tf.compat.v1
-  config = _config(2, 128) if is_training else golden.config
-  with tf.Graph().as_default() as graph:
-    ids, mask, types = (v1.placeholder(tf.int32, [None, None]) for _ in "123")
-    model = modeling.BertModel(config, is_training, ids, mask, types)
-    outputs = read(model)
-    own = [variables.name_of(v) + "/" for v in v1.global_variables()]
-    initializers = [v.initializer for v in v1.global_variables()]
-    used = _operations([outputs, initializers, mask])
-    names = {op.name for op in graph.get_operations()}
-  assert {n for n in names - used if not n.startswith(tuple(own))} == set()
-  assert len(names) > 100
-
-
-def _softmax_shapes(graph):
-  return [
-    op.outputs[0].shape.as_list()
-    for op in graph.get_operations()
-    if op.type == "Softmax"
-  ]
-
-
 def test_the_last_layer_at_positions_alone(golden):
   lengths = golden.inputs["input_mask"].sum(axis=1, keepdims=True)
   positions = np.minimum(golden.inputs["masked_lm_positions"], lengths - 1)
@@ -233,11 +171,6 @@ def test_the_last_layer_at_positions_alone(golden):
   expected = np.take_along_axis(expected, positions[:, :, np.newaxis], axis=1)
   found = model.sequence_output_at(tf.constant(positions))
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-  with tf.Graph().as_default() as graph:
-    model = _build(golden)
-    model.sequence_output_at(tf.constant(positions))
-  shapes = [[4, 4, 32, 32], [4, 4, 5, 32]]
-  assert _softmax_shapes(graph) == shapes
 
 
 def test_eager_mode_computes_what_is_read(golden, monkeypatch):
@@ -284,13 +217,6 @@ def test_getters_inside_a_branch(golden):
   expected = golden.arrays["forward/pooled_output"]
   for pooled in forward(tf.constant(True)):
     np.testing.assert_allclose(pooled, expected, atol=1e-5)
-
-
-def test_outputs_are_on_the_device_of_the_model(golden):
-  with tf.Graph().as_default():
-    with tf.device("/device:CPU:1"):
-      model = _build(golden)
-    assert model.get_pooled_output().device == "/device:CPU:1"
 
 
 def _block_weights(golden, index):
@@ -434,10 +360,12 @@ def _probs_eagerly(golden, precision):
 
 
 @pytest.mark.parametrize(
-  ("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.03)]
-)
-@pytest.mark.parametrize(
-  "way", [_probs_eagerly, _probs_in_a_function, _probs_in_a_session]
+  ("way", "precision", "tolerance"),
+  [
+    (_probs_eagerly, "float32", 1e-5),
+    (_probs_in_a_session, "float32", 1e-5),
+    (_probs_in_a_function, "bfloat16", 0.03),
+  ],
 )
 def test_attention_probs_by_definition(golden, way, precision, tolerance):
   found = way(golden, precision)
@@ -480,15 +408,6 @@ def test_attention_probs_are_of_the_weights_at_the_forward_pass(golden):
     model.get_all_attention_probs(), _softmax_by_definition(golden), strict=True
   ):
     np.testing.assert_allclose(probs, wanted, atol=1e-5)
-
-
-@pytest.fixture
-def in_place(monkeypatch):
-  """Models whose layers are no functions, so that a graph has all operations.
-
-  The tests that count operations need it.
-  """
-  monkeypatch.setattr(modeling, "traced_once", lambda function: function)
 
 
 def test_layers_of_a_graph_are_traced_once(golden, monkeypatch):
@@ -534,46 +453,6 @@ def test_outputs_share_one_dropout():
   np.testing.assert_allclose(pooled, model.get_pooled_output(), atol=1e-6)
 
 
-def _pretraining_loss(golden):
-  """Masked LM and next sentence loss, written out for this test."""
-  model = _build(golden)
-  hidden = golden.config.hidden_size
-  positions = tf.constant(golden.inputs["masked_lm_positions"])
-  x = tf.gather(model.get_sequence_output(), positions, batch_dims=1)
-  x = tf.reshape(x, [-1, hidden])
-  with variables.variable_scope("cls/predictions"):
-    with variables.variable_scope("transform"):
-      x = modeling.layer_norm(modeling.dense(x, hidden, modeling.gelu, None))
-    bias = variables.get_variable("output_bias", [golden.config.vocab_size])
-  logits = tf.matmul(x, model.get_embedding_table(), transpose_b=True) + bias
-  example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=golden.inputs["masked_lm_ids"].ravel(), logits=logits
-  )
-  weights = golden.inputs["masked_lm_weights"].ravel()
-  lm_loss = tf.reduce_sum(example_loss * weights) / (weights.sum() + 1e-5)
-  with variables.variable_scope("cls/seq_relationship"):
-    head = variables.get_variable("output_weights", [2, hidden])
-    bias = variables.get_variable("output_bias", [2])
-  logits = tf.matmul(model.get_pooled_output(), head, transpose_b=True) + bias
-  next_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=golden.inputs["next_sentence_labels"].ravel(), logits=logits
-  )
-  return lm_loss, example_loss, tf.reduce_mean(next_loss)
-
-
-def test_pretraining_losses_are_the_originals(golden):
-  with golden.store():
-    lm_loss, example_loss, next_loss = _pretraining_loss(golden)
-  forward = golden.arrays
-  np.testing.assert_allclose(lm_loss, forward["forward/masked_lm_loss"], 1e-5)
-  np.testing.assert_allclose(
-    example_loss, forward["forward/masked_lm_example_loss"], 1e-5, 1e-5
-  )
-  np.testing.assert_allclose(
-    next_loss, forward["forward/next_sentence_loss"], 1e-5
-  )
-
-
 def _classifier_loss(golden, precision="float32", **kwargs):
   pooled = _build(golden, precision=precision, **kwargs).get_pooled_output()
   weights = variables.get_variable("output_weights", [3, 32])
@@ -596,23 +475,6 @@ def _assert_run(golden, losses, final):
     np.testing.assert_allclose(
       value, golden.arrays[name], rtol=1e-3, atol=1e-5, err_msg=name
     )
-
-
-def test_twelve_updates_are_the_originals(golden):
-  """The tests of tasks/ train on the two other tasks."""
-  store = golden.store("classifier")
-
-  @tf.function(autograph=False)
-  def step():
-    with store:
-      loss = _classifier_loss(golden)
-      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
-      return loss
-
-  losses = [step().numpy() for _ in range(12)]
-  _assert_run(golden, losses, lambda name: store[name].numpy())
-  assert store["global_step"].numpy() == 12
-  assert "bert/pooler/dense/bias/adam_m" in store
 
 
 def test_twelve_updates_in_a_v1_session(golden):
@@ -672,33 +534,6 @@ def test_inference_keeps_matrices_in_16_bits(golden):
   assert all(re.search("layer_.*(kernel|bias)$", name) for name in kept)
 
 
-def test_bfloat16_is_for_products_alone(golden, in_place):
-  store = golden.store()
-
-  @tf.function(autograph=False)
-  def forward():
-    with store:
-      return _build(golden, precision="bfloat16").get_sequence_output()
-
-  operations = forward.get_concrete_function().graph.get_operations()
-
-  def dtypes(*types):
-    return collections.Counter(
-      op.outputs[0].dtype for op in operations if op.type in types
-    )
-
-  # Of float32: the segments' embedding, before the layers.
-  products = dtypes("MatMul")
-  assert products.pop(tf.float32) == 1
-  # Six dense parts in each of two layers.
-  assert products.keys() == {tf.bfloat16}
-  assert products[tf.bfloat16] >= 12
-  assert dtypes("BatchMatMulV2", "Einsum").keys() == {tf.bfloat16}
-  # Mean and variance are LayerNorm's; gelu is made of a sigmoid.
-  for kind in ("Softmax", "Mean", "Square", "Rsqrt", "Sigmoid"):
-    assert dtypes(kind).keys() == {tf.float32}, kind
-
-
 # Errors of 0.01 in the pooled output, in bfloat16, move a loss near 1 by as
 # much. float16 has three more bits.
 @pytest.mark.parametrize(
@@ -724,23 +559,6 @@ def test_updates_in_16_bits_are_near_the_originals(
   np.testing.assert_allclose(losses, expected, rtol=0, atol=tolerance)
   assert not scales or store["loss_scale"].numpy() == loss_scale.START
   assert not scales or store["skipped_steps"].numpy() == 0
-
-
-def test_dense_of_bfloat16():
-  seen = []
-
-  def activation(x):
-    seen.append(x.dtype)
-    return x
-
-  x = tf.constant([[1.0, 2.0, 0.5]], tf.bfloat16)
-  # Halves and quarters, which 8 bits hold: exact in every precision.
-  values = {"dense/kernel": [[1.0], [0.5], [0.25]], "dense/bias": [0.125]}
-  with variables.VariableStore(initial_values=values) as store:
-    out = modeling.dense(x, 1, activation, None)
-  assert (out.dtype, seen) == (tf.bfloat16, [tf.float32])
-  assert out.numpy().tolist() == [[2.25]]
-  assert {v.dtype for _, v in store.items()} == {tf.float32}
 
 
 def test_layer_norm_of_bfloat16_is_computed_in_float32():
@@ -814,12 +632,9 @@ def test_where_dropout_is_applied(drops):
     ([2, 6], 0.1),
   ]
   assert len({seed for *_, seed in drops}) == len(drops)
-
-
-def test_dropout_is_for_training(drops):
+  drops.clear()
   with variables.VariableStore():
     model = modeling.BertModel(DROPPING, False, tf.ones([2, 5], tf.int32))
-    model.get_sequence_output()
     layers.task_logits(model.get_pooled_output(), 3, False)
   assert drops == []
 
@@ -865,46 +680,12 @@ def test_dropout_changes_from_step_to_step_of_one_trace():
   assert np.any(masks[1] != masks[2])
 
 
-def test_a_block_that_is_computed_again_drops_the_same_units(golden):
-  fields = golden.config.to_dict()
-  fields |= {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
-  config = modeling.BertConfig.from_dict(fields)
-  x = tf.constant(golden.arrays["forward/embedding_output"])
-  mask = tf.ones([4, 32, 32])
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def forward():
-    with store:
-      (weights, seed), (_, other_seed) = modeling.stack_weights(config)
-
-      def run(seed, select=None):
-        output, _ = modeling.transformer_block(
-          x, mask, weights, seed, config, select
-        )
-        return output
-
-      return (
-        run(seed),
-        run(seed),
-        run(other_seed),
-        run(seed, lambda x: x[:, :1]),
-      )
-
-  first, again, other, at_first = forward()
-  np.testing.assert_array_equal(first, again)
-  assert np.abs(first - other).max() > 0.1
-  assert np.abs(first[:, :1] - at_first).max() > 0.1
-
-
-def test_checkpointing_changes_no_gradient(golden, in_place):
+def test_checkpointing_changes_no_gradient(golden):
   fields = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
   config = modeling.BertConfig.from_dict(golden.config.to_dict() | fields)
-  graphs = []
 
   @tf.function(autograph=False)
   def run(checkpointing):
-    graphs.append(tf.compat.v1.get_default_graph())
     with golden.store() as store:
       model = modeling.BertModel(
         config,
@@ -928,19 +709,13 @@ def test_checkpointing_changes_no_gradient(golden, in_place):
       atol=1e-6,
       err_msg=name,
     )
-  counts = [
-    sum(operation.type == "Softmax" for operation in graph.get_operations())
-    for graph in graphs
-  ]
-  assert counts == [2, 4]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_recomputed_layer_drops_the_same_units(jit_compile):
+def test_a_recomputed_layer_drops_the_same_units():
   def layer(x, weights, seed):
     return (layers.dropout(layers.affine(x, weights, tf.tanh), 0.5, seed),)
 
-  @tf.function(jit_compile=jit_compile, autograph=False)
+  @tf.function(jit_compile=True, autograph=False)
   def gradients(x, kernel, bias, seed):
     results = []
     for function in (layer, layers.recomputed(layer)):
@@ -976,21 +751,6 @@ def test_recomputation_survives_xla():
   hlo = compiled.experimental_get_compiler_ir(*args)(stage="optimized_hlo")
   # Products of two layers: forward, forward again, and those of the gradient.
   assert hlo.count(" dot(") == 2 + 2 + 2
-
-
-def test_a_recomputed_function_takes_nested_arguments():
-  def function(x, mask, weights):
-    assert mask is None
-    return x * weights[0] + x * x * weights[1][0], "left out"
-
-  @tf.function(autograph=False)
-  def run(x, a, b):
-    y, rest = layers.recomputed(function)(x, None, (a, (b,)))
-    assert rest is None
-    return y, *tf.gradients(y, [x, a, b])
-
-  found = run(tf.constant(3.0), tf.constant(5.0), tf.constant(7.0))
-  assert found == (3 * 5 + 9 * 7, 5 + 6 * 7, 3, 9)
 
 
 def test_checkpointing_is_not_for_v1_graphs(golden):
@@ -1122,7 +882,8 @@ GELUS = {
 
 @pytest.mark.parametrize("way", GELUS)
 def test_gelu_and_its_gradient(way):
-  x = np.linspace(-8, 8, 1601).astype(np.float32)
+  far = [-100, -30, 30, 100]
+  x = np.append(np.linspace(-8, 8, 1601), far).astype(np.float32)
   y, slope = GELUS[way](x)
   exact = x.astype(np.float64)
   np.testing.assert_allclose(
@@ -1131,13 +892,6 @@ def test_gelu_and_its_gradient(way):
   ahead, behind = (_gelu_by_definition(exact + h) for h in (1e-5, -1e-5))
   expected = (ahead - behind) / 2e-5
   np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("way", GELUS)
-def test_gelu_far_out(way):
-  y, slope = GELUS[way](np.array([-100, -30, 30, 100], np.float32))
-  assert np.abs(y).tolist() == [0, 0, 30, 100]
-  assert np.abs(slope).tolist() == [0, 0, 1, 1]
 
 
 def test_gelu_has_a_second_derivative():
