@@ -1,7 +1,6 @@
 """The encoder against the original's outputs and the papers' counts."""
 
 import json
-import math
 import re
 
 import numpy as np
@@ -806,25 +805,13 @@ def test_config_keeps_extra_keys_and_round_trips(tmp_path):
   ("fields", "message"),
   [
     ({"vocab_size": 9, "hidden_size": 30}, "num_attention_heads=12"),
-    ({"vocab_size": "9"}, "vocab_size='9'"),
     ({"hidden_size": 12}, "vocab_size=None is not a positive integer"),
-    ({"vocab_size": 2**31}, "vocab_size=2147483648 is not a positive integer"),
     ({"vocab_size": 9, "num_hidden_layers": 10**4}, "=10000 is not a positive"),
     ({"vocab_size": 9, "hidden_act": "swish"}, "swish"),
     ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),
-    (
-      {"vocab_size": 9, "initializer_range": math.inf},
-      "Infinity is no number of JSON;",
-    ),
-    (
-      {"vocab_size": 9, "hidden_dropout_prob": 1.5},
-      "1.5 is not a finite number of at least 0 and below 1",
-    ),
     ({**FAMILY, "num_hidden_groups": 3}, "multiple of num_hidden_groups=3"),
     ({**FAMILY, "embedding_size": "4"}, "embedding_size='4' is not a positive"),
     ({**FAMILY, "position_offset": -1}, "is not an integer of at least 0"),
-    ({**FAMILY, "family": 1}, "family=1 is not a name"),
-    ({**FAMILY, "pooler_act": "x"}, "hidden_act='x' is not one of"),
     ([], "not a JSON object"),
   ],
 )

@@ -33,7 +33,6 @@ from bert.tasks.examples import (
   input_fn_builder,
 )
 from bert.training import checkpoints, estimator, task_file
-from bert.training.model_fn import build_model_fn
 from bert.training.task import RowSet
 
 LABEL_IDS = {
@@ -324,21 +323,6 @@ class TestModelFn:
       rtol=1e-4,
     )
 
-  @pytest.mark.parametrize("kind", ["multilabel", "regression"])
-  def test_other_label_types(self, golden, tmp_path, kind):
-    model_fn = build_model_fn(
-      make_task(kind), golden.config, golden.checkpoint, None
-    )
-    model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
-    results = model.evaluate(golden_input_fn(golden, kind), 4)
-    values = {name: np.asarray(v) for name, v in model.weights.items()}
-    logits = logits_of(golden, values, *sequences(golden))
-    loss = np.mean(losses_by_hand(kind, logits))
-    assert results["eval_loss"] == pytest.approx(loss, rel=1e-4)
-    assert results["loss"] == pytest.approx(loss, rel=1e-4)
-    names = {f"eval_{name}" for name in LABEL_TYPES[kind].default_metrics}
-    assert names < set(results)
-
 
 class TestScore:
   @pytest.mark.parametrize("kind", LABEL_TYPES)
@@ -485,22 +469,3 @@ class TestSettings:
     assert found.label_type().mean == 2
     shown = found.max_seq_length, found.long_text, found.is_pair
     assert shown == (5, "mean_windows", True)
-
-  @pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-      ({"labels": {"a": 1}}, r'labels is {"a": 1}, not a'),
-      ({"labels": "ab"}, 'labels is "ab", not a'),
-      ({"kind": "regression", "mean": float("nan")}, "NaN is no number"),
-      ({"is_pair": "yes"}, 'is_pair is "yes", not true'),
-      ({"is_pair": 1}, "is_pair is 1, not true or false"),
-      ({"ispair": True}, "'ispair'; known .* 'is_pair'"),
-      ({"max_seq_length": True}, "not a whole number"),
-      ({"mean": "a"}, 'mean is "a", not a number'),
-    ],
-  )
-  def test_damaged(self, tmp_path, fields, reason):
-    with pytest.raises(UserError, match=f"{reason}.*; copy it again") as error:
-      load(tmp_path, **{"labels": ["a", "b"], **fields})
-    assert "\n" not in str(error.value)
-    assert str(tmp_path / "task.json") in str(error.value)

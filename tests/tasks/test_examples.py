@@ -55,12 +55,6 @@ class TestReadTsv:
     path.write_bytes(newline.join(["a\tb", "", "c", ""]).encode())
     assert DataProcessor._read_tsv(str(path)) == [["a", "b"], [], ["c"]]
 
-  def test_not_utf8(self, tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_bytes(BOM.encode() + b"a\n\xe9\n")
-    with pytest.raises(ValueError, match=f"^{path}:2: byte 5 is not UTF-8"):
-      DataProcessor._read_tsv(str(path))
-
   def test_quotation_marks_on_demand(self, tmp_path):
     path = write_tsv(
       tmp_path / "a.tsv", ('"a\tb"', "c"), ('"d ""e"""', 'f"'), newline="\r\n"
@@ -153,22 +147,6 @@ class TestConvertSingleExample:
     assert tokens == "[CLS] the , . [SEP]"
     assert segments == [0] * 5
     assert label == 1
-
-  def test_two_texts(self, tokenizer):
-    tokens, segments, _ = self.convert(tokenizer, "the ,", "of")
-    assert tokens == "[CLS] the , [SEP] of [SEP]"
-    assert segments == [0, 0, 0, 0, 1, 1]
-
-  def test_one_text_is_cut(self, tokenizer):
-    tokens, _, _ = self.convert(tokenizer, "the of " * 9, length=6)
-    assert tokens == "[CLS] the of the of [SEP]"
-
-  def test_two_texts_are_cut(self, tokenizer):
-    tokens, segments, _ = self.convert(
-      tokenizer, ", " * 9, "the of and", length=8
-    )
-    assert tokens == "[CLS] , , , [SEP] the of [SEP]"
-    assert segments == [0] * 5 + [1] * 3
 
   @pytest.mark.parametrize("text_b", [None, "", " \u200b"])
   def test_a_second_text_without_words_is_none(self, tokenizer, text_b):
@@ -263,24 +241,6 @@ class TestRecordsAndBatches:
       assert one.keys() == other.keys() >= feature_spec(1).keys()
       for name in one:
         np.testing.assert_array_equal(one[name], other[name])
-
-  def test_padding_is_not_real(self, record_file):
-    input_fn = file_based_input_fn_builder(
-      record_file, SEQ_LENGTH, is_training=False, drop_remainder=False
-    )
-    batches = list(input_fn({"batch_size": 5}))
-    real = np.concatenate([b["is_real_example"].numpy() for b in batches])
-    assert real.sum() == 11
-
-  def test_a_file_of_another_length(self, record_file):
-    input_fn = file_based_input_fn_builder(
-      record_file, SEQ_LENGTH + 8, is_training=False, drop_remainder=False
-    )
-    with pytest.raises(ValueError, match=r"train\.tf_record"):
-      input_fn({"batch_size": 5})
-
-  def test_spec(self):
-    assert feature_spec(7)["input_ids"] == records.sequence_feature(7)
 
 
 class WordTokenizer:
@@ -393,15 +353,6 @@ SIZES = st.integers(0, 60)
 
 
 class TestLongText:
-  @pytest.mark.parametrize("long_text", LONG_TEXT)
-  def test_what_fits_stays_whole(self, long_text):
-    pairs, was_cut = convert(4, 3, 10, long_text)
-    assert pairs == [([1, 2, 3, 4], [501, 502, 503])]
-    assert not was_cut
-
-  def test_head(self):
-    assert convert(9, 0, 6, "head") == ([([1, 2, 3, 4], [])], True)
-
   def test_head_tail(self):
     # Of 4, a quarter is the head.
     assert convert(9, 0, 6, "head_tail") == ([([1, 7, 8, 9], [])], True)

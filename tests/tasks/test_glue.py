@@ -32,8 +32,7 @@ class TestMrpc:
   HEADER = (BOM + "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
   @pytest.mark.parametrize("set_type", ["train", "dev", "test"])
-  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  def test_examples(self, mrpc, tmp_path, set_type, newline):
+  def test_examples(self, mrpc, tmp_path, set_type):
     rows = [r for r in mrpc if r["split"] == set_type]
     assert len(rows) == 60
     # The test set has a row number where the others have the label.
@@ -48,7 +47,7 @@ class TestMrpc:
       for number, r in enumerate(rows)
     ]
     path = tmp_path / f"{set_type}.tsv"
-    write_tsv(path, self.HEADER, *lines, newline=newline)
+    write_tsv(path, self.HEADER, *lines)
     assert read(glue.MrpcProcessor(), set_type, tmp_path) == [
       (r["guid"], r["text_a"], r["text_b"], r["label"]) for r in rows
     ]
@@ -152,34 +151,17 @@ class TestXnli:
       (f"{set_type}-4", "zh A", "B", label),
     ]
 
-  @pytest.mark.parametrize("language", ["de", "zh"])
-  def test_other_languages(self, tmp_path, language):
-    write_tsv(
-      tmp_path / "multinli" / f"multinli.train.{language}.tsv",
-      ("premise", "hypo", "label"),
-      ("A", "B", "neutral"),
-    )
-    processor = glue.XnliProcessor(language=language)
-    assert read(processor, "train", tmp_path) == [
-      ("train-1", "A", "B", "neutral")
-    ]
-    lines = [
-      row(19, {0: name, 1: "neutral", 6: f"{name} A", 7: "B"})
-      for name in ("ar", "zh", "de")
-    ]
-    write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
-    ((_, text, _, _),) = read(processor, "dev", tmp_path)
-    assert text == f"{language} A"
-
-  @pytest.mark.parametrize("calls_super", [True, False])
-  def test_a_subclass_for_another_language(self, tmp_path, calls_super):
-    """As in the original, the attribute names the files and the rows."""
+  def test_other_languages(self, tmp_path):
+    """By an argument, or by the attribute, as in the original."""
 
     class French(glue.XnliProcessor):
       def __init__(self):
-        if calls_super:
-          super().__init__()
         self.language = "fr"
+
+    class German(glue.XnliProcessor):
+      language = "de"
+
+    assert German().language == "de"
 
     write_tsv(
       tmp_path / "multinli" / "multinli.train.fr.tsv",
@@ -192,19 +174,13 @@ class TestXnli:
     ]
     write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
     assert glue.XnliProcessor().language == "zh"
-    assert read(French(), "train", tmp_path) == [
-      ("train-1", "Il vient", "Il part", "contradiction")
-    ]
-    assert read(French(), "dev", tmp_path) == [
-      ("dev-2", "fr A", "B", "neutral")
-    ]
-
-  def test_a_subclass_may_set_the_attribute_of_the_class(self):
-    class German(glue.XnliProcessor):
-      language = "de"
-
-    assert German().language == "de"
-    assert German("fr").language == "fr"
+    for french in (French(), glue.XnliProcessor("fr"), German("fr")):
+      assert read(french, "train", tmp_path) == [
+        ("train-1", "Il vient", "Il part", "contradiction")
+      ]
+      assert read(french, "dev", tmp_path) == [
+        ("dev-2", "fr A", "B", "neutral")
+      ]
 
   def test_a_blank_line_has_no_language(self, tmp_path):
     line = row(19, {0: "zh", 1: "neutral", 6: "A", 7: "B"})
@@ -377,12 +353,6 @@ class TestRowsLeftOut:
     ]
     assert logged == [f"{path}: skipped 2 unusable rows"]
 
-  def test_whole_rows_are_not_logged(self, tmp_path, logged):
-    names, line, *_ = LAYOUTS["qqp"]
-    write_tsv(tmp_path / "dev.tsv", names, line)
-    read(glue.PROCESSORS["qqp"](), "dev", tmp_path)
-    assert not logged
-
   def test_a_test_set_lacks_no_row(self, tmp_path):
     _, _, names, line, *_ = LAYOUTS["qqp"]
     path = write_tsv(tmp_path / "test.tsv", names, line, line[:2])
@@ -455,20 +425,6 @@ class TestImdb:
     with pytest.raises(ValueError, match="has no train/pos") as error:
       read(glue.PROCESSORS["imdb"](), "train", tmp_path)
     assert f"--data_dir={tmp_path}" in str(error.value)
-
-  def test_empty_folders(self, tmp_path):
-    for label in ("neg", "pos"):
-      (tmp_path / "train" / label).mkdir(parents=True)
-    with pytest.raises(ValueError, match="train has no examples"):
-      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
-
-  def test_not_utf8(self, tmp_path):
-    self.write(tmp_path / "train", neg_1="Bad.", pos_1="")
-    path = tmp_path / "train" / "pos" / "1.txt"
-    path.write_bytes(b"Caf\xe9")
-    with pytest.raises(ValueError, match="UTF-8") as error:
-      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
-    assert str(path) in str(error.value)
 
 
 class TestSubclasses:
@@ -654,12 +610,6 @@ class TestFilesAsTheyAre:
     examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
     return [example.text_a for example in examples]
 
-  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  @pytest.mark.parametrize("last", [True, False])
-  def test_newlines(self, tmp_path, newline, last):
-    content = newline.join(["a\t1\t\tOne.", "b\t0\t\tTwo."]) + newline * last
-    assert self.texts(tmp_path, content.encode()) == ["One.", "Two."]
-
   @pytest.mark.parametrize(
     "text",
     ['"So" she said', '"Open only', 'a "" b', "it's", "tail\u2028piece", " x "],
@@ -667,10 +617,6 @@ class TestFilesAsTheyAre:
   def test_text_is_kept(self, tmp_path, text):
     content = f"a\t1\t\t{text}\nb\t1\t\tNext.\n".encode()
     assert self.texts(tmp_path, content) == [text, "Next."]
-
-  def test_a_field_has_no_limit(self, tmp_path):
-    text = "word " * 50_000
-    assert self.texts(tmp_path, f"a\t1\t\t{text}\n".encode()) == [text]
 
 
 class TestErrors:
@@ -736,13 +682,6 @@ class TestErrors:
       "your own, pass --task_name=custom"
     )
 
-  def test_commas_for_tabs(self, tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_text("a,1,,One.\n")
-    message = self.message(tmp_path)
-    assert f"{path}:1" in message
-    assert "tab" in message
-
   def test_missing_file(self, tmp_path):
     message = self.message(tmp_path)
     assert f"--data_dir={tmp_path}" in message
@@ -761,19 +700,8 @@ class TestErrors:
     with pytest.raises(ValueError, match=r"has no test_matched\.tsv"):
       processor.get_example_sets(str(tmp_path), "test")
 
-  @pytest.mark.parametrize("content", ["", BOM])
-  def test_empty_file(self, tmp_path, content):
+  def test_empty_file(self, tmp_path):
     path = tmp_path / "train.tsv"
-    path.write_text(content, "utf-8")
-    assert str(path) in self.message(tmp_path)
-
-  def test_header_alone(self, tmp_path):
-    path = write_tsv(tmp_path / "train.tsv", TestMrpc.HEADER)
-    assert str(path) in self.message(tmp_path, glue.MrpcProcessor())
-
-  def test_not_utf8(self, tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_bytes(b"a\t1\t\tOne.\nb\t1\t\tCaf\xe9.\nc\t1\t\tThree.\n")
-    message = self.message(tmp_path)
-    assert "UTF-8" in message
-    assert f"{path}:2" in message
+    for content in ("", BOM):
+      path.write_text(content, "utf-8")
+      assert str(path) in self.message(tmp_path)

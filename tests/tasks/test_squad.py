@@ -4,7 +4,6 @@ import gzip
 import itertools
 import json
 import os
-import types
 
 import plain_squad
 import pytest
@@ -448,24 +447,6 @@ class TestWindows:
         value.clear()
     assert repr(y) == before
     assert (y.unique_id, y.example_index) == (1000000001, 1)
-
-  def test_paragraphs_are_cut_once(self, small):
-    calls = []
-
-    def tokenize(text):
-      calls.append(text)
-      return small[True].tokenize(text)
-
-    counting = types.SimpleNamespace(
-      tokenize=tokenize,
-      convert_tokens_to_ids=small[True].convert_tokens_to_ids,
-      special=small[True].special,
-      splits_words=True,
-    )
-    words = ["a", "b", "c"]
-    examples = [squad.SquadExample(str(n), f"q{n}", words) for n in range(3)]
-    featurize(examples, counting, 20, 1, 9, False)
-    assert sorted(calls) == ["a", "b", "c", "q0", "q1", "q2"]
 
   def test_one_question_is_read_at_a_time(self, small):
     # Each has 501 windows.

@@ -140,29 +140,6 @@ class TestModel:
     expected = logits_by_hand(golden, values, *batch_of(golden))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
-  def test_cutting_changes_no_real_position(self, golden, values):
-    batch = [x[1:] for x in batch_of(golden)]
-    ends = batch[1].sum(axis=1)
-    assert list(ends) == [20, 9, 3]
-    _, whole = create(golden, values, *batch)
-    _, cut = create(golden, values, *(x[:, :20] for x in batch))
-    for whole_part, cut_part in zip(whole, cut, strict=True):
-      for row, end in enumerate(ends):
-        np.testing.assert_allclose(
-          cut_part[row, :end], whole_part[row, :end], atol=1e-4
-        )
-
-  def test_bfloat16_is_near(self, golden, values):
-    _, exact = create(golden, values, *batch_of(golden))
-    with variables.VariableStore(initial_values=values):
-      bert = modeling.BertModel(
-        golden.config, False, *batch_of(golden), precision="bfloat16"
-      )
-      rough = [part.numpy() for part in squad_model.compute_logits(bert)]
-    assert rough[0].dtype == np.float32
-    assert np.any(rough[0] != exact[0])
-    np.testing.assert_allclose(rough, exact, atol=0.5)
-
 
 class TestModelFn:
   def build(self, golden):
@@ -261,27 +238,6 @@ class TestSettings:
     for query_length, room, stride in ((8, 21, 20), (9, 20, 20), (10, 19, 19)):
       assert reading.room_for_text(query_length) == room
       assert reading.stride_beside(query_length) == stride
-
-  def test_they_come_back(self, tmp_path):
-    for nothing in (None, str(tmp_path)):
-      assert read_settings(nothing) == SquadSettings()
-    for settings in (SMALL, dataclasses.replace(SMALL, n_best_size=7)):
-      write_settings(tmp_path, settings)
-      assert read_settings(str(tmp_path)) == settings
-
-  @pytest.mark.parametrize(
-    "fields",
-    [
-      {"doc_stride": "1"},
-      {"version2": True},
-      {"null_score_diff_threshold": True},
-    ],
-  )
-  def test_damaged_ones(self, tmp_path, fields):
-    content = json.dumps({"task": "squad", **fields})
-    (tmp_path / "task.json").write_text(content)
-    with pytest.raises(UserError, match=r"task\.json is damaged"):
-      read_settings(str(tmp_path))
 
   def test_what_a_file_omits_is_the_originals(self, tmp_path):
     fields = {"task": "squad", "version_2_with_negative": True}

@@ -154,12 +154,6 @@ class TestExamples:
       for folder in (str(tmp_path / "test.tsv"), path)
     ]
 
-  def test_many_rows(self, tmp_path):
-    path = labeled(tmp_path, ["a", "b", "c", "d"] * 5_000)
-    processor = tabular.TableProcessor(train_file=path, dev_fraction=0.25)
-    assert len(processor.get_train_examples()) == 15_000
-    assert len(processor.get_dev_examples()) == 5_000
-
 
 class TestJsonLabels:
   def read(self, tmp_path, kind, *labels):
@@ -233,12 +227,6 @@ class TestErrorsOfSets:
   )
   def test_missing_flags(self, getter, message):
     self.check(message, getter)
-
-  def test_missing_train_file(self, tmp_path):
-    path = labeled(tmp_path, "ab")
-    message = "--train_file is required; pass the file to train on"
-    self.check(message, "get_train_examples", dev_file=path)
-    self.check(message, "get_labels", dev_file=path)
 
   @pytest.mark.parametrize(
     ("line", "arguments", "message"),
@@ -378,14 +366,6 @@ class TestErrorsOfSets:
     first = [processor.get_test_examples()[0].guid for processor in found]
     assert first == ["text 0", "0"]
 
-  def test_test_set_needs_no_label(self, tmp_path):
-    path = write(tmp_path, "x.jsonl", '{"text": "a"}\n{"text": "b"}')
-    examples = tabular.TableProcessor(test_file=path).get_test_examples()
-    assert as_tuples(examples) == [
-      ("0", "a", None, None),
-      ("1", "b", None, None),
-    ]
-
   def test_one_row(self, tmp_path):
     self.check(
       "train.tsv has no row for evaluation",
@@ -500,22 +480,6 @@ class TestSplit:
     _, dev = tabular.split_examples(made(labels), "classification", 0.1, 7)
     _, expected = train_test_split(labels, test_size=0.1, stratify=labels)
     assert [e.label for e in dev] == sorted(expected)
-
-  def test_a_label_of_one_row(self):
-    labels = ["a"] * 60 + ["b"] * 40 + ["c", "d"]
-    for seed in range(20):
-      _, dev = tabular.split_examples(made(labels), "classification", 0.1, seed)
-      found = collections.Counter(e.label for e in dev)
-      # A tenth of 102 rows, rounded up.
-      assert found.total() == 11
-      assert found["a"] in (6, 7)
-      assert found["b"] in (4, 5)
-
-  def test_more_labels_than_rows_to_evaluate_on(self):
-    labels = [str(n % 77) for n in range(231)]
-    _, dev = tabular.split_examples(made(labels), "classification", 0.1, 1)
-    found = collections.Counter(e.label for e in dev)
-    assert (len(found), found.total()) == (24, 24)
 
   def test_sets_of_labels(self):
     examples = made(["a|b", "b|a"] * 10 + ["a", ""] * 10)
