@@ -142,13 +142,6 @@ def test_updates_are_the_papers(name, is_corrected, is_compiled, monkeypatch):
         )
 
 
-def test_trust_ratios_by_hand():
-  weight, zeros = tf.constant([3.0, 4.0]), tf.zeros([2])
-  assert optimization.trust_ratio(weight, tf.constant([0.0, 2.0])) == 2.5
-  assert optimization.trust_ratio(weight, zeros) == 1
-  assert optimization.trust_ratio(zeros, weight) == 1
-
-
 def test_weights_without_gradient_are_left_alone():
   used, unused = tf.Variable([1.0], name="a"), tf.Variable([1.0], name="b")
   optimizer = optimization.AdamWeightDecayOptimizer(0.5, 0.01)

@@ -100,24 +100,11 @@ class TestClassifier:
     assert found.shape == (12, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
-  def test_answers(self, trained):
-    _, _, model = trained
-    texts = texts_of_all_lengths()
-    found = probabilities(model, texts)
-    for row, answer in zip(found, model(texts), strict=True):
-      assert answer["labels"] == LABELS
-      assert answer["probabilities"] == row.tolist()
-      assert answer["label"] == LABELS[np.argmax(row)]
-
   @pytest.mark.parametrize("text", [None, float("nan"), 5, (None,), [b"a"]])
   def test_what_is_no_text_is_refused(self, trained, text):
     _, _, model = trained
     with pytest.raises(UserError, match="input 2"):
       model(["a", text])
-
-  def test_an_array(self, trained):
-    texts = ["the", "of the"]
-    assert trained[2](np.array(texts)) == trained[2](texts)
 
   def test_a_text_without_words(self, golden, trained, ids_of):
     _, values, model = trained
@@ -127,22 +114,6 @@ class TestClassifier:
       special.softmax(np.repeat(logits, 2, axis=0), axis=1),
       rtol=1e-4,
     )
-
-  def test_one_trace_serves_all(self, trained, monkeypatch):
-    folder, _, _ = trained
-    traces = []
-    head = ClassificationTask.head
-
-    def counted(*args):
-      traces.append(args)
-      return head(*args)
-
-    monkeypatch.setattr(ClassificationTask, "head", counted)
-    model = load(folder, batch_size=3)
-    for text in texts_of_all_lengths():
-      model([text])
-    model(texts_of_all_lengths())
-    assert len(traces) == 1
 
   def test_pairs(self, golden, make_folder, ids_of):
     folder, values = make_folder(is_pair=True)
@@ -185,15 +156,6 @@ class TestClassifier:
     found = load(folder)(" ".join(WORDS[:4]))
     expected = logits_of(golden, values, *ids_of(WORDS[:4]))[0, 0]
     assert found == {"value": pytest.approx(expected, rel=1e-4)}
-
-  def test_bfloat16_is_near(self, trained):
-    folder, _, model = trained
-    rough = load(folder, precision="bfloat16")
-    texts = texts_of_all_lengths()
-    found, expected = probabilities(rough, texts), probabilities(model, texts)
-    assert rough.answers(texts)[0].logits.dtype == np.float32
-    assert np.any(found != expected)
-    np.testing.assert_allclose(found, expected, atol=0.1)
 
   def test_two_side_by_side(self, trained, make_folder):
     _, _, first = trained
@@ -242,12 +204,6 @@ class TestFolder:
     with pytest.raises(UserError, match=message + inside):
       load_trained(str(folder), "classification")
 
-  @pytest.mark.parametrize("name", ["task.json", "bert_config.json"])
-  def test_no_classifier_there(self, make_folder, name):
-    folder, _ = make_folder()
-    (folder / name).unlink()
-    self.check_refused(folder)
-
   def test_a_folder_of_seeds(self, make_folder, tmp_path):
     folder, _ = make_folder()
     other, _ = make_folder()
@@ -265,14 +221,6 @@ class TestFolder:
       load_trained(str(tmp_path / "nowhere"), "classification")
     with pytest.raises(UserError, match=f"there is no folder {tmp_path}/no;"):
       load(tmp_path / "no")
-
-  def test_no_vocabulary(self, make_folder):
-    folder, _ = make_folder()
-    (folder / "vocab.txt").unlink()
-    with pytest.raises(
-      ValueError, match=r"neither vocab.txt nor tokenizer.json nor"
-    ):
-      load(folder)
 
   def test_labels_of_another_model(self, make_folder):
     folder, _ = make_folder()
@@ -298,19 +246,6 @@ class TestFolder:
       ValueError, match="max_seq_length=17 is more than the 16"
     ):
       load(folder)
-
-  def test_case_counts_where_it_did_in_training(self, make_folder, trained):
-    folder, _ = make_folder()
-    config = json.loads((folder / "bert_config.json").read_text())
-    config["do_lower_case"] = False
-    (folder / "bert_config.json").write_text(json.dumps(config))
-    cased = load(folder)
-    _, _, uncased = trained
-    lower, upper = probabilities(uncased, ["river year", "River YEAR"])
-    np.testing.assert_allclose(lower, upper, rtol=1e-6)
-    same, other = probabilities(cased, ["river year", "River YEAR"])
-    np.testing.assert_allclose(same, lower, rtol=1e-5)
-    assert np.abs(same - other).max() > 1e-3
 
 
 class Stub:

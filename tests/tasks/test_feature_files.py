@@ -273,32 +273,6 @@ class TestBinary:
       write_a_part()
     assert os.listdir(tmp_path) == []
 
-  def test_parquet_writes_a_token_once(self, tmp_path, found, extractor):
-    path = tmp_path / "out.parquet"
-    write(path, found, extractor)
-    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
-    columns = [group.column(n) for n in range(group.num_columns)]
-    assert [c.path_in_schema.split(".")[0] for c in columns] == [
-      "linex_index",
-      "tokens",
-      "orig_to_tok_map",
-      "values",
-    ]
-    assert ["RLE_DICTIONARY" in c.encodings for c in columns] == [
-      False,
-      True,
-      False,
-      False,
-    ]
-
-  @pytest.mark.parametrize("kind", FORMATS)
-  def test_a_file_of_no_lines(self, tmp_path, extractor, kind):
-    path = tmp_path / f"out.{kind}"
-    write(path, [], extractor, sizes=())
-    assert os.listdir(tmp_path) == [path.name]
-    if kind == "jsonl":
-      assert path.read_bytes() == b""
-
 
 def test_memory_is_bounded(monkeypatch, tmp_path, model):
   """That of a window of lines, here a tenth of them."""
@@ -371,18 +345,6 @@ class _Counted(io.BytesIO):
 
 
 class TestFlushes:
-  @pytest.mark.parametrize("name", [*FORMATS, "jsonl.gz"])
-  def test_a_file_is_not_flushed_for_each_window(
-    self, monkeypatch, tmp_path, found, extractor, name
-  ):
-    """In a bucket, each flush uploads the whole file."""
-    file = _Counted()
-    path = tmp_path / f"out.{name}"
-    monkeypatch.setattr(feature_files.files, "open_file", lambda *args: file)
-    monkeypatch.setattr(feature_files.files, "rename", lambda *args: None)
-    write(path, found, extractor, sizes=[0] * 20 + [4])
-    assert file.flushes < 10
-
   def test_standard_output_is(self, monkeypatch, found, extractor):
     file = _Counted()
     monkeypatch.setattr("sys.stdout", types.SimpleNamespace(buffer=file))
@@ -417,27 +379,6 @@ class TestLines:
     content = content.encode()
     assert self.read(content, tmp_path / "in.txt") == texts
     assert self.read(gzip.compress(content), tmp_path / "in.txt.gz") == texts
-
-  @pytest.mark.parametrize("name", ["in.txt", "in.txt.gz"])
-  def test_windows_of_files_are_full(
-    self, monkeypatch, tmp_path, pooling, name
-  ):
-    """Also those of gzip, which gives some 10 KB at a time."""
-    monkeypatch.setattr(inputs, "SORTED_ROWS", 300)
-    lines = "".join(f"{n} {'the ' * 99}\n" for n in range(700)).encode()
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
-    texts = feature_files.read_texts(str(path))
-    windows = feature_files.windows(pooling, texts)
-    assert [len(window) for window in windows] == [300, 300, 100]
-
-  def test_parts_of_standard_input_are_bounded(self, monkeypatch):
-    monkeypatch.setattr(inputs, "SORTED_ROWS", 3)
-    content = "".join(f"{n}\n" for n in range(8)).encode()
-    reader = io.TextIOWrapper(io.BytesIO(content))
-    monkeypatch.setattr("sys.stdin", reader)
-    parts = list(feature_files.read_texts("-"))
-    assert parts == [["0", "1", "2"], ["3", "4", "5"], ["6", "7"]]
 
   def test_a_pipe_with_a_name(self, tmp_path):
     path = str(tmp_path / "pipe")

@@ -203,12 +203,6 @@ class TestRecordFiles:
       input_fn = inputs.input_fn_from_rows(files, is_training)
       assert batches_of(input_fn, {"batch_size": 2}) == []
 
-  def test_one_file_is_not_there(self, tmp_path):
-    paths = write(tmp_path, [3, 3])
-    os.remove(paths[1])
-    message = refusal(RecordFiles, paths, SPEC, VOCAB_SIZE)
-    assert message == f"{paths[1]}: no such file; check the path"
-
   def test_fingerprint(self, tmp_path):
     def fingerprint(paths):
       return RecordFiles(paths, SPEC, VOCAB_SIZE).fingerprint
@@ -254,17 +248,6 @@ class TestWrongRecords:
       refused = refusal(RecordFiles, [first, path], SPEC, VOCAB_SIZE)
     where = f"{path}: record {wrong_row}: {name} holds {message}; pass the"
     assert refused.startswith(where)
-
-  def test_the_highest_values_that_are_right(self, tmp_path):
-    path = str(tmp_path / "x")
-    row = {
-      **make_row(0),
-      "input_ids": [VOCAB_SIZE - 1] * SEQ_LENGTH,
-      "masked_lm_ids": [VOCAB_SIZE - 1] * 2,
-      "masked_lm_positions": [SEQ_LENGTH - 1] * 2,
-    }
-    records.write_records(path, [row], SPEC)
-    assert len(RecordFiles([path], SPEC, VOCAB_SIZE)) == 1
 
   def test_another_length(self, tmp_path):
     paths = write(tmp_path, [3, 3])
@@ -344,17 +327,6 @@ class TestDamagedFiles:
       _, path = paths = write(tmp_path, [5, 11])
       with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) - missing)
-      assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-        f"{path}: record 10 is damaged or cut off; create or copy the "
-        f"file again"
-      )
-
-  def test_a_flip_is_counted_over_blocks(self, tmp_path):
-    with constants(4, 8):
-      _, path = paths = write(tmp_path, [5, 11])
-      with open(path, "r+b") as file:
-        file.seek(-20, os.SEEK_END)
-        file.write(b"x")
       assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
         f"{path}: record 10 is damaged or cut off; create or copy the "
         f"file again"
@@ -464,15 +436,6 @@ class TestTraining:
       np.testing.assert_array_equal(batch["masked_lm_ids"][:, 0], numbers)
       assert batch["ordinals"].tolist() == [*range(5 * step, 5 * step + 5)]
       assert batch["is_real_example"].all()
-
-  def test_static_shapes(self, files):
-    input_fn = inputs.input_fn_from_rows(files, True, transform=add_ordinals)
-    dataset = input_fn({"batch_size": 2, "pad_to_max_length": True})
-    shapes = {n: s.shape.as_list() for n, s in dataset.element_spec.items()}
-    assert shapes["input_ids"] == [2, SEQ_LENGTH]
-    assert shapes["next_sentence_labels"] == [2, 1]
-    assert shapes["ordinals"] == shapes["row_index"] == [2]
-    assert dataset.element_spec["ordinals"].dtype == tf.int64
 
   def test_each_record_is_read_once_an_epoch(self, files, monkeypatch):
     read = []
@@ -584,11 +547,3 @@ class TestEvaluation:
       assert real.tolist() == sorted(real, reverse=True)
       assert set(batch["row_index"]) == set(batch["row_index"][real])
     assert seen == list(range(count))
-
-  def test_padded(self, files):
-    input_fn = inputs.input_fn_from_rows(files, False, max_rows=2)
-    params = {"batch_size": 2, "pad_to_max_length": True}
-    (batch,) = batches_of(input_fn, params)
-    assert batch["input_ids"].shape == (2, SEQ_LENGTH)
-    (batch,) = batches_of(input_fn, {"batch_size": 2})
-    assert batch["input_ids"].shape == (2, length_of(1))
