@@ -65,7 +65,8 @@ def trained(tmp_path_factory, goldens):
   """The folder of a calibrated training, and its temperature."""
   files = tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
   out = files / "out"
-  command = tiny_task.flags(files, out, num_train_epochs=4, calibrate=True)
+  changes = {"num_train_epochs": 4, "calibrate": True, **tiny_task.HEAD_ONLY}
+  command = tiny_task.flags(files, out, **changes)
   scripts.fork("run_classifier.py", *command, "--do_train", "--do_eval")
   fields = json.loads((out / "task.json").read_text())
   (temperature,) = fields["temperatures"]

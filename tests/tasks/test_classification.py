@@ -2,8 +2,6 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -236,20 +234,16 @@ print(json.dumps([losses, still]))
 """
 
 
-def test_a_program_without_v2_behavior(golden, goldens):
-  code = V1_PROGRAM.format(
-    tests=str(scripts.ROOT / "tests"),
-    goldens=str(goldens),
-    labels=LABEL_IDS["classification"],
+def test_a_program_without_v2_behavior(golden, goldens, tmp_path):
+  script = tmp_path / "v1.py"
+  script.write_text(
+    V1_PROGRAM.format(
+      tests=str(scripts.ROOT / "tests"),
+      goldens=str(goldens),
+      labels=LABEL_IDS["classification"],
+    )
   )
-  result = subprocess.run(
-    [sys.executable, "-c", code],
-    cwd=scripts.ROOT,
-    capture_output=True,
-    text=True,
-  )
-  assert result.returncode == 0, result.stderr
-  losses, still = json.loads(result.stdout.splitlines()[-1])
+  losses, still = json.loads(scripts.fork(script)[0].splitlines()[-1])
   np.testing.assert_allclose(
     losses, golden.arrays["classifier/losses"], rtol=1e-4
   )

@@ -67,8 +67,15 @@ def test_the_vectors_are_theirs(folders, name, tmp_path):
       )
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("pooling", [None, "max", "mean_sqrt_len"])
+@pytest.mark.parametrize(
+  ("name", "pooling"),
+  [
+    (NAMES[0], None),
+    (NAMES[1], None),
+    (NAMES[0], "max"),
+    (NAMES[0], "mean_sqrt_len"),
+  ],
+)
 def test_exports_have_the_vectors(folders, name, pooling, tmp_path):
   """ONNX, a SavedModel and LiteRT; the other poolings by task.json."""
   texts = texts_of(folders[name])
