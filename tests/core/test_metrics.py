@@ -49,17 +49,6 @@ class TestMetrics:
     value = metrics.METRICS[name](LABEL_SETS, GUESSED_SETS)
     assert value == pytest.approx(expected, abs=1e-12)
 
-  @pytest.mark.parametrize("name", ["f1_micro", "f1_macro"])
-  def test_sets_of_one_possible_label(self, name):
-    value = metrics.METRICS[name](LABELS[:, None], GUESSES[:, None])
-    assert value == pytest.approx(2 / 3)
-
-  def test_three_labels(self):
-    labels, guesses = [0, 1, 2, 2], [0, 2, 2, 1]
-    assert metrics.accuracy(labels, guesses) == 1 / 2
-    assert metrics.f1_macro(labels, guesses) == pytest.approx((1 + 1 / 2) / 3)
-    assert metrics.f1_micro(labels, guesses) == pytest.approx(1 / 2)
-
   def test_pearson(self):
     # Deviations -1, 0, 1 and -4/3, -1/3, 5/3.
     value = metrics.pearson([1, 2, 3], [1, 2, 4])
@@ -203,10 +192,6 @@ class TestSummarize:
     # The deviation is 1.25e-8 sqrt(2).
     shown = ["2.500e-08", "1.768e-08", "1.250e-08", "3.750e-08", "1"]
     assert row == ["data", "eval_mse", *shown]
-
-  def test_of_equals_the_first_seed_is_the_best(self):
-    results = {"a": {5: {"eval_f1": 1.0}, 2: {"eval_f1": 1.0}}}
-    assert metrics.summarize(results)[1][-1] == "5"
 
   @hypothesis.given(
     st.dictionaries(st.integers(0, 99), st.floats(-9, 9), min_size=2)

@@ -201,23 +201,6 @@ def test_getters_outside_the_graph_of_the_model(golden):
   assert model.pooled_output is outputs[0]
 
 
-def test_getters_inside_a_branch(golden):
-  store = golden.store()
-
-  @tf.function(autograph=False)
-  def forward(condition):
-    with store:
-      model = _build(golden)
-    pooled = tf.cond(
-      condition, model.get_pooled_output, lambda: tf.zeros([4, 32])
-    )
-    return pooled, model.get_pooled_output()
-
-  expected = golden.arrays["forward/pooled_output"]
-  for pooled in forward(tf.constant(True)):
-    np.testing.assert_allclose(pooled, expected, atol=1e-5)
-
-
 def _block_weights(golden, index):
   """A block's weights as arrays."""
   weights = checkpoints.Checkpoint(golden.checkpoint)
@@ -398,17 +381,6 @@ def test_attention_probs_are_those_before_dropout(golden):
   )
 
 
-def test_attention_probs_are_of_the_weights_at_the_forward_pass(golden):
-  with golden.store() as store:
-    model = _build(golden)
-    for variable in store.trainable():
-      variable.assign_add(tf.ones_like(variable))
-  for probs, wanted in zip(
-    model.get_all_attention_probs(), _softmax_by_definition(golden), strict=True
-  ):
-    np.testing.assert_allclose(probs, wanted, atol=1e-5)
-
-
 def test_layers_of_a_graph_are_traced_once(golden, monkeypatch):
   """With the gradients of layers that are traced one by one."""
   traced, block = [], modeling.transformer_block
@@ -439,17 +411,6 @@ def test_layers_of_a_graph_are_traced_once(golden, monkeypatch):
   for found, wanted in zip(shared, own, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     assert np.any(found)
-
-
-def test_outputs_share_one_dropout():
-  config = _config(2, 128)
-  with variables.VariableStore():
-    model = modeling.BertModel(config, True, tf.ones([2, 8], tf.int32))
-    with variables.variable_scope("bert/pooler"):
-      pooled = modeling.dense(
-        model.get_sequence_output()[:, 0, :], 128, tf.tanh, None
-      )
-  np.testing.assert_allclose(pooled, model.get_pooled_output(), atol=1e-6)
 
 
 def _classifier_loss(golden, precision="float32", **kwargs):

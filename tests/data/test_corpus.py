@@ -135,25 +135,6 @@ def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
   assert counts(11, 2) == [3, 2]
 
 
-def test_gzip_files_are_decompressed_once(tmp_path, monkeypatch):
-  content = b"".join(b"document %d\n\n" % n for n in range(50_000))
-  paths = _write(tmp_path, [content], {0})
-  sizes = []
-
-  class CountingFile(gzip.GzipFile):
-    def read(self, size=-1):
-      chunk = super().read(size)
-      sizes.append(len(chunk))
-      return chunk
-
-  monkeypatch.setattr(gzip, "GzipFile", CountingFile)
-  found = corpus.scan(paths, 50_000, 1, str(tmp_path / "spool"))
-  assert len(found.shards) > 10
-  lines = [line for shard in found.shards for line in corpus.shard_lines(shard)]
-  assert "".join(f"{line}\n" for line in lines).encode() == content
-  assert sum(sizes) == len(content)
-
-
 @pytest.mark.parametrize(
   ("content", "name", "words"),
   [

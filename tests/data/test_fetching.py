@@ -1,7 +1,6 @@
 """Downloads from servers that fail and lie."""
 
 import base64
-import contextlib
 import errno
 import hashlib
 import http.client
@@ -354,21 +353,3 @@ def test_others_wait_for_the_first(
   assert caplog.messages == [wanted] * 3
   assert server.requests == [("GET", "/a.zip", None)]
   assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_another_process_has_unpacked_is_used(
-  server, tmp_path, monkeypatch
-):
-  """It ends between the first look and the lock."""
-  folder = tmp_path / "a"
-
-  @contextlib.contextmanager
-  def locked(partial, path, waits):
-    folder.mkdir()
-    (folder / "x").touch()
-    yield
-
-  monkeypatch.setattr(fetching.files, "locked", locked)
-  found = fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
-  assert found == str(folder)
-  assert server.requests == []

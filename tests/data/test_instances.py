@@ -6,7 +6,6 @@ import gzip
 import itertools
 import pathlib
 import random
-import re
 import types
 
 import hypothesis
@@ -17,7 +16,6 @@ import sentencepiece
 import tensorflow as tf
 from scipy import stats
 
-from bert import errors
 import tokenization
 from bert.data import instances, records, sequences, text_files
 
@@ -387,14 +385,6 @@ class TestMasking:
     assert sorted(seen) == list(range(1, 9))
     assert stats.chisquare(list(seen.values())).pvalue > 1e-3
 
-  def test_none_draws_nothing(self):
-    rng = random.Random(1)
-    state = rng.getstate()
-    tokens = ["[CLS]", "a", "[SEP]"]
-    masked = instances.create_masked_lm_predictions(tokens, 0.5, 0, [], rng)
-    assert masked == (tokens, [], [])
-    assert rng.getstate() == state
-
   def test_every_row_has_a_prediction(self, tmp_path):
     """Text without blanks, whose "words" are longer than the predictions."""
     lines = (CASES / "wwm_thai.txt").read_text("utf-8").splitlines()
@@ -511,30 +501,6 @@ class TestRecords:
       row = {k: sequences.padded(row[k], spec[k].shape[0]) for k in spec}
       assert encoded == records.encode_row(row, spec)
 
-  def test_spec(self):
-    spec = instances.feature_spec(64, 10)
-    sequence = ((64,), "int64", ("position",))
-    assert spec == {
-      "input_ids": sequence,
-      "input_mask": sequence,
-      "segment_ids": sequence,
-      "masked_lm_positions": ((10,), "int64", ()),
-      "masked_lm_ids": ((10,), "int64", ()),
-      "masked_lm_weights": ((10,), "float32", ()),
-      "next_sentence_labels": ((1,), "int64", ()),
-    }
-    unmasked = instances.feature_spec(64, 0, False)
-    assert list(unmasked) == ["input_ids", "input_mask", "segment_ids"]
-
-  @pytest.mark.parametrize(("length", "predictions"), [(2, 1), (3, 1)])
-  def test_too_long(self, length, predictions):
-    instance = instances.TrainingInstance(
-      ["[CLS]", "a", "[SEP]"], [0] * 3, [1, 2], ["a", "a"], None
-    )
-    with pytest.raises(ValueError, match="negative count") as error:
-      encode(instance, TOKENIZER.vocab, length, predictions)
-    assert not isinstance(error.value, errors.UserError)
-
   def test_any_tokenizer_and_segments(self, tmp_path):
     """What the original asks of a tokenizer and of an instance."""
     ids = {"[CLS]": 2, "a": 300, "b": 7}
@@ -598,15 +564,6 @@ class TestReading:
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     lines = list(text_files.read_lines(str(path)))
     assert lines == ["ß a\r", "", " b\u2028c\x0bd\re", "東京"]
-
-  @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-  def test_not_utf8(self, tmp_path, mark):
-    path = tmp_path / "x.txt"
-    path.write_bytes(mark + b"ab\nc\n de\xff\n")
-    place = len(mark) + 8
-    message = f"{path}:3: byte {place} is not UTF-8; convert the file to UTF-8"
-    with pytest.raises(ValueError, match=re.escape(message)):
-      list(text_files.read_lines(str(path)))
 
   def test_documents(self, tmp_path):
     lines = ["", "a b", " c\r", "\t \x1c", "", "d", "\u3000", "a "]

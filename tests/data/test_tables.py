@@ -52,13 +52,6 @@ class TestReadTable:
     assert table.rows == [["a", "b"], ["c", "d"]]
     assert table.lines == [len(lines) - 1, len(lines)]
 
-  @pytest.mark.parametrize("extension", [".tsv", ".csv"])
-  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  def test_empty_lines_at_the_end(self, tmp_path, extension, newline):
-    content = f"a{newline}1{newline}" + newline * 3
-    table = tables.read_table(write(tmp_path, "x" + extension, content))
-    assert table.rows == [["1"]]
-
   def test_empty_lines_within(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
     table = tables.read_table(path)

@@ -14,7 +14,6 @@ import tiny_task
 import bert
 from bert.export import huggingface, onnx_model
 from bert.tasks import calibration
-from bert.tasks.labels import Multilabel
 
 RNG = np.random.default_rng(3)
 LOGITS = RNG.normal(size=[200, 3]) * 4
@@ -158,11 +157,3 @@ def test_numbers_cannot_be_calibrated(trained, tmp_path):
   )
   assert "custom has no labels" in log
   assert not (tmp_path / "out").exists()
-
-
-def test_labels_do_not_change():
-  logits = RNG.normal(size=[100, 3])
-  kind = Multilabel(["a", "b", "c"])
-  before = kind.predictions(kind.probabilities(logits))
-  after = kind.predictions(kind.probabilities(logits / [0.2, 3.0, 9.0]))
-  np.testing.assert_array_equal(before, after)

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from golden_classifier import LABEL_TYPES, LABELS, golden_values, logits_of
+from golden_classifier import LABEL_TYPES, golden_values, logits_of
 from scipy import special
 
 import tokenization
@@ -141,32 +141,6 @@ class TestClassifier:
     np.testing.assert_allclose(
       probabilities(model, texts), special.softmax(logits, axis=1), rtol=1e-4
     )
-
-  def test_several_labels(self, golden, make_folder, ids_of):
-    folder, values = make_folder("multilabel")
-    model = load(folder)
-    found = model(" ".join(WORDS[:4]))
-    expected = special.expit(logits_of(golden, values, *ids_of(WORDS[:4]))[0])
-    np.testing.assert_allclose(found["probabilities"], expected, rtol=1e-4)
-    likely = [name for name, p in zip(LABELS, expected, strict=True) if p > 0.5]
-    assert found["label"] == "|".join(likely)
-
-  def test_a_number(self, golden, make_folder, ids_of):
-    folder, values = make_folder("regression")
-    found = load(folder)(" ".join(WORDS[:4]))
-    expected = logits_of(golden, values, *ids_of(WORDS[:4]))[0, 0]
-    assert found == {"value": pytest.approx(expected, rel=1e-4)}
-
-  def test_two_side_by_side(self, trained, make_folder):
-    _, _, first = trained
-    folder, _ = make_folder(seed=6)
-    texts = texts_of_all_lengths()
-    before = probabilities(first, texts)
-    second = load(folder)
-    found = probabilities(second, texts)
-    assert np.abs(found - before).max() > 0.01
-    np.testing.assert_array_equal(probabilities(first, texts), before)
-    np.testing.assert_array_equal(probabilities(second, texts), found)
 
   @pytest.mark.parametrize("shared", [True, False])
   def test_two_threads(self, trained, shared):

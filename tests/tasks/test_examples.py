@@ -25,7 +25,6 @@ from bert.tasks.examples import (
   file_based_convert_examples_to_features,
   file_based_input_fn_builder,
   input_fn_builder,
-  label_id,
 )
 from bert.training import estimator, inputs
 
@@ -152,12 +151,6 @@ class TestConvertSingleExample:
   def test_a_second_text_without_words_is_none(self, tokenizer, text_b):
     tokens, _, _ = self.convert(tokenizer, "the", text_b)
     assert tokens == "[CLS] the [SEP]"
-
-  def test_no_words(self, tokenizer):
-    assert self.convert(tokenizer, "")[0] == "[CLS] [SEP]"
-
-  def test_no_label(self, tokenizer):
-    assert self.convert(tokenizer, "the", label=None)[2] == 0
 
   def test_unknown_label(self, tokenizer):
     with pytest.raises(
@@ -475,12 +468,6 @@ class TestLabelTypes:
     with pytest.raises(ValueError, match=f"^example dev-5: {message}"):
       self.encode(label_type, "x")
 
-  @pytest.mark.parametrize("label", ["x", None])
-  def test_errors_name_the_line(self, label):
-    example = InputExample("dev-5", "1", None, label, where="dev.tsv:7")
-    with pytest.raises(ValueError, match=r"^dev\.tsv:7"):
-      label_id(example, label_types.Classification(["a", "b"]))
-
   def test_as_many_labels_as_positions(self, tmp_path):
     labels = list("abcdefgh")
     label_type = label_types.Multilabel(labels)
@@ -508,9 +495,3 @@ class TestContentHash:
     expected = hashlib.sha256(content.encode()).hexdigest()
     assert content_hash(iter(rows)) == expected
     assert content_hash([]) == hashlib.sha256(b"").hexdigest()
-
-  @given(st.lists(st.text(), min_size=2, max_size=2))
-  def test_where_a_text_ends_counts(self, texts):
-    moved = ["", "".join(texts)]
-    is_equal = content_hash([texts]) == content_hash([moved])
-    assert is_equal == (texts == moved)

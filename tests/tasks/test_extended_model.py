@@ -79,13 +79,6 @@ def test_the_casing_is_kept(tmp_path, cased, old):
     extended_model.write_extended_model(out, again, old, old, {}, True)
 
 
-def test_another_casing_is_refused(tmp_path, cased, old):
-  out = tmp_path / "out"
-  with pytest.raises(UserError, match="--do_lower_case=True contradicts"):
-    extended_model.write_extended_model(cased, str(out), old, old, {}, True)
-  assert not out.exists()
-
-
 def test_another_models_vocabulary_is_refused(tmp_path, golden, goldens, old):
   contents = {"bert_config.json": golden.config.to_json_string()}
   checkpoint = checkpoints.Checkpoint(golden.checkpoint)

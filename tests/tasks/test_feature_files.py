@@ -169,12 +169,6 @@ class TestJsonLines:
     (feature,) = json.loads(json_line(row))["features"]
     assert feature["token"] == token
 
-  def test_gzip(self, tmp_path, found, extractor):
-    write(tmp_path / "out.jsonl", found, extractor)
-    write(tmp_path / "out.jsonl.gz", found, extractor)
-    content = gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes())
-    assert content == (tmp_path / "out.jsonl").read_bytes()
-
   def test_vectors(self, goldens, tmp_path, pooling, golden_lines):
     path = tmp_path / "out.jsonl"
     (texts,) = feature_files.read_texts(str(goldens / "extract_input.txt"))
@@ -258,20 +252,6 @@ class TestBinary:
     for path in paths:
       write(path, found, extractor)
     assert paths[0].read_bytes() == paths[1].read_bytes()
-
-  @pytest.mark.parametrize("kind", FORMATS)
-  def test_what_fails_leaves_nothing(self, tmp_path, found, extractor, kind):
-    path = tmp_path / f"out.{kind}"
-
-    def write_a_part():
-      with feature_files.open_features(str(path), extractor) as append:
-        append(found)
-        assert not path.exists()
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-      write_a_part()
-    assert os.listdir(tmp_path) == []
 
 
 def test_memory_is_bounded(monkeypatch, tmp_path, model):

@@ -153,11 +153,6 @@ class TestExtractor:
       ["[CLS]", "game", "[SEP]"],
     ]
 
-  def test_layers_are_named_from_either_end(self, model, tokens_of_texts):
-    found = extractor(model, layers=[0, 1]).answers(TEXTS)
-    for one, other in zip(found, tokens_of_texts, strict=True):
-      np.testing.assert_array_equal(one.values, other.values[:, ::-1])
-
   def test_windows_are_bounded_and_change_nothing(
     self, monkeypatch, model, tokens_of_texts
   ):
@@ -330,13 +325,6 @@ class TestPooling:
     )
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-  def test_last_is_the_highest_however_layers_are_ordered(self, model):
-    one, other = (
-      vectors(model, TEXTS, pooling="mean", layers=layers)
-      for layers in ([-2, -1], [-1])
-    )
-    np.testing.assert_array_equal(one, other)
 
   def test_concat_keeps_the_order_of_layers(self, model):
     options = {"pooling": "mean", "layer_combination": "concat"}

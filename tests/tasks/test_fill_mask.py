@@ -241,24 +241,6 @@ def test_a_pair_has_the_probability_that_b_follows(filler, ask):
   assert filled.text.startswith("the city ||| it would")
 
 
-def test_a_single_text_in_a_tuple_is_no_pair(filler):
-  (filled,) = filler.answers([("the city",)])
-  assert filled.next_sentence_probability is None
-
-
-def test_a_pair_is_judged_without_masks(filler, ask):
-  (filled,) = filler.answers([("the city", "it would be")])
-  first = encode(filler, "the city")
-  second = encode(filler, "it would be")[1:]
-  segments = [0] * len(first) + [1] * len(second)
-  _, following = ask([*first, *second], segments, 0)
-  assert filled.next_sentence_probability == pytest.approx(
-    math.exp(following[0]), rel=1e-4
-  )
-  words = [word for word, _ in filled.words]
-  assert words == ["the", "city", "it", "would", "be"]
-
-
 def test_texts_do_not_depend_on_their_batch(filler):
   texts = ["the [MASK]", TEXT, ("a", "b"), "[MASK] [MASK] [MASK]"]
   together = filler.answers(texts)
@@ -297,17 +279,6 @@ def write_part(folder, release, skipped):
   checkpoints.write_release(str(folder), kept, contents)
 
 
-def test_texts_may_come_from_a_generator(filler):
-  texts = ["the [MASK]", ("a [MASK]", "the city")]
-  assert filler.answers(iter(texts)) == filler.answers(texts)
-
-
-def test_a_model_without_heads_is_refused(tmp_path, folder):
-  write_part(tmp_path, folder, "cls/")
-  with pytest.raises(UserError, match="not a pre-trained model with its heads"):
-    bert.load(tmp_path, "fill_mask")
-
-
 def test_a_model_without_next_sentences_fills_masks(tmp_path, folder, filler):
   write_part(tmp_path, folder, "seq_relationship")
   pairs = [("the", "[MASK] city")]
@@ -315,15 +286,6 @@ def test_a_model_without_next_sentences_fills_masks(tmp_path, folder, filler):
   (expected,) = filler.answers(pairs)
   assert found.text == expected.text
   assert found.next_sentence_probability is None
-
-
-def test_answers_are_json(filler):
-  (filled,) = filler.answers(["the [MASK]"])
-  assert json.loads(json.dumps(filled.to_dict())) == {
-    "text": filled.text,
-    "masks": [[list(candidate) for candidate in filled.masks[0]]],
-    "num_pieces": 2,
-  }
 
 
 def test_the_script_writes_json_lines(folder, filler, tmp_path):
@@ -377,17 +339,6 @@ def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
   assert "the model was trained with --do_lower_case=False" in count(
     "--do_lower_case=true", status=2
   )
-
-
-def test_json_lines_on_standard_output(folder, tmp_path):
-  printed, _ = scripts.fork(
-    "fill_mask.py",
-    *(f"--model_dir={folder[0]}", "--input_file=-", "--output_file=-"),
-    stdin="the [MASK]\n",
-    cwd=tmp_path,
-  )
-  assert json.loads(printed)["num_pieces"] == 2
-  assert list(tmp_path.iterdir()) == []
 
 
 def test_a_slow_pipe_is_answered_as_it_comes(folder, tmp_path):

@@ -106,30 +106,6 @@ class TestWritePredictions:
     ):
       np.testing.assert_allclose(rows, expected, rtol=1e-6)
 
-  def test_a_regression(self, tmp_path):
-    numbers = [np.array([x], np.float32) for x in (1.25, -2.0, 0.5)]
-    predictions = prediction_files.write_predictions(
-      str(tmp_path), "", label_types.Regression(), self.examples, numbers
-    )
-    assert predictions == [1.25, -2.0, 0.5]
-    text = (tmp_path / "test_results.tsv").read_text()
-    assert text == "1.25\n-2.0\n0.5\n"
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table[0] == ["id", "number", "text"]
-    assert [row[1] for row in table[1:]] == ["1.25", "-2", "0.5"]
-
-  def test_several_labels(self, tmp_path):
-    predictions = prediction_files.write_predictions(
-      str(tmp_path),
-      "",
-      label_types.Multilabel(["a", "b"]),
-      self.examples,
-      [np.array(row) for row in ([1.0, 2.0], [-1.0, 1.0], [-1.0, -1.0])],
-    )
-    assert predictions == [[1, 1], [0, 1], [0, 0]]
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert [row[1] for row in table[1:]] == ["a|b", "b", ""]
-
   def test_given_labels(self):
     label_type = label_types.Classification(["no", "yes"])
     examples = [

@@ -16,7 +16,6 @@ import tokenization
 from bert.errors import UserError
 from bert.data import records, sequences
 from bert.tasks import squad
-from bert.training import record_files
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 
@@ -204,11 +203,6 @@ class TestReading:
     assert message.endswith("the first is far, answer 'c'")
     assert f"{path}: 1 question" in caplog.messages
     assert len(squad.read_squad_examples(path, False)) == 4
-
-  def test_half_of_a_surrogate_pair_is_replaced(self, write):
-    path = write(squad_json(qa(question="a\ud83d")))
-    (example,) = squad.read_squad_examples(path, True)
-    assert example.question_text == "a?"
 
   @pytest.mark.parametrize(
     ("context", "answer"),
@@ -410,24 +404,6 @@ class TestWindows:
     )
     assert found == list(expected)
 
-  @given(training_examples())
-  def test_every_piece_is_covered_and_best_in_one(self, small, drawn):
-    example, *lengths = drawn
-    found = featurize([example], small[True], *lengths, False)
-    text = []
-    for features in found:
-      first = min(features.token_to_orig_map)
-      for position, word in features.token_to_orig_map.items():
-        place = features.doc_span_index * lengths[1] + position - first
-        text += [] if place < len(text) else [(features.tokens[position], 0)]
-        piece, times = text[place]
-        assert piece == features.tokens[position]
-        assert piece in small[True].tokenize(example.doc_tokens[word])
-        times += features.token_is_max_context[position]
-        text[place] = (piece, times)
-    pieces = map(small[True].tokenize, example.doc_tokens)
-    assert text == [(piece, 1) for piece in itertools.chain(*pieces)]
-
   @pytest.mark.parametrize("size", [*range(1, 12), 200, 301, 302, 401, 402])
   @pytest.mark.parametrize(("room", "stride"), [(4, 2), (150, 101), (300, 101)])
   def test_ties_of_rounded_scores(self, small, size, room, stride):
@@ -436,17 +412,6 @@ class TestWindows:
     lengths = (room + 3, stride, 0, False)
     expected = plain_squad.plain_features(example, small[True], *lengths)
     assert featurize([example], small[True], *lengths) == list(expected)
-
-  def test_questions_of_a_paragraph_share_nothing_that_changes(self, small):
-    words = ["a", "b"]
-    examples = [squad.SquadExample(n, "a b", words) for n in "xy"]
-    x, y = featurize(examples, small[True], 12, 1, 9, False)
-    before = repr(y)
-    for value in vars(x).values():
-      if isinstance(value, list | dict):
-        value.clear()
-    assert repr(y) == before
-    assert (y.unique_id, y.example_index) == (1000000001, 1)
 
   def test_one_question_is_read_at_a_time(self, small):
     # Each has 501 windows.
@@ -530,20 +495,3 @@ class TestRecords:
       # The original's names of numbers are plurals.
       expected = {n: values.get(n, values.get(n[:-1])) for n in spec}
       assert row == records.encode_row(expected, spec)
-
-  def test_a_file_appears_complete_or_not_at_all(self, tmp_path, windows):
-    path = tmp_path / "train.tf_record"
-
-    def fail():
-      with squad.FeatureWriter(str(path), True) as writer:
-        writer.process_feature(windows[0])
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-      fail()
-    assert not list(tmp_path.iterdir())
-    writer = squad.FeatureWriter(str(path), True)
-    writer.process_feature(windows[0])
-    writer.close()
-    spec = squad.feature_spec(16, True)
-    assert len(record_files.RecordFiles([str(path)], spec)) == 1

@@ -276,19 +276,6 @@ class TestRanking:
         math.exp(difference)
       )
 
-  def test_null_odds(self):
-    # Windows' null scores 3 and 1; the least counts. The best span scores 4.5.
-    windows = [window([["a"], ["b"]], number) for number in range(2)]
-    results = [
-      result(windows[0], {3: 2.0}, {4: 2.5}, null=3.0),
-      result(windows[1], null=1.0),
-    ]
-    answer = squad_decoding.answer_question(
-      example("a b"), windows, results, V2
-    )
-    assert answer.null_odds == 1.0 - 4.5
-    assert answer.text == answer.best_text == "a b"
-
   def test_no_answer_wins_if_its_odds_are_larger_than_the_threshold(self):
     feature = window([["a"]])
     logits = [result(feature, {3: 1.0}, {3: 1.0}, null=2.5)]

@@ -18,7 +18,6 @@ from bert import variables
 from bert.errors import UserError
 from bert.tasks import loaded_model, squad, squad_decoding, squad_model
 from bert.tasks import terminal
-from bert.tasks.squad import ReadingSettings
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad_model import SquadSettings, SquadTask
 from bert.training import checkpoints, estimator, model_folder, task_file
@@ -231,14 +230,6 @@ class TestModelFn:
 
 
 class TestSettings:
-  def test_room_for_text(self):
-    with pytest.raises(UserError, match="--max_seq_length=12 leaves no room"):
-      ReadingSettings(12).room_for_text(8)
-    reading = ReadingSettings(32, 20, max_query_length=8)
-    for query_length, room, stride in ((8, 21, 20), (9, 20, 20), (10, 19, 19)):
-      assert reading.room_for_text(query_length) == room
-      assert reading.stride_beside(query_length) == stride
-
   def test_what_a_file_omits_is_the_originals(self, tmp_path):
     fields = {"task": "squad", "version_2_with_negative": True}
     (tmp_path / "task.json").write_text(json.dumps(fields))
@@ -339,30 +330,6 @@ class TestAnswers:
     model = loaded_model.load(tmp_path / "bare", "squad")
     assert model.task.settings == SquadSettings(128, 42, 32)
     assert model(("what ?", "many years " * 99))
-
-  @pytest.mark.parametrize("lower_cases", [False, True])
-  def test_a_released_folders_name_says_its_casing(
-    self, folder, tmp_path, lower_cases
-  ):
-    name = "uncased" if lower_cases else "cased"
-    other = tmp_path / f"{name}_L-12_H-768_A-12"
-    shutil.copytree(folder, other)
-    tokenizer = loaded_model.load(other).task.tokenizer
-    assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
-
-  def test_no_model(self, goldens, folder, tmp_path):
-    for path, part in (
-      (tmp_path / "none", "there is no folder .*/none; pass the folder"),
-      (goldens / "model", "neither vocab.txt"),
-    ):
-      with pytest.raises(UserError, match=part):
-        loaded_model.load(path, "squad")
-    shutil.copytree(goldens / "model", tmp_path / "bare")
-    shutil.copy(folder / "vocab.txt", tmp_path / "bare")
-    with pytest.raises(UserError, match=r"lacks cls/squad/output_"):
-      loaded_model.load(tmp_path / "bare", "squad")
-    with pytest.raises(UserError, match="=384 is more than the 128 positions"):
-      loaded_model.load(folder, max_seq_length=384)
 
   def test_a_dialogue(self, folder, tmp_path):
     text = tmp_path / "text"

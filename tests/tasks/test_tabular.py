@@ -481,12 +481,6 @@ class TestSplit:
     _, expected = train_test_split(labels, test_size=0.1, stratify=labels)
     assert [e.label for e in dev] == sorted(expected)
 
-  def test_sets_of_labels(self):
-    examples = made(["a|b", "b|a"] * 10 + ["a", ""] * 10)
-    _, dev = tabular.split_examples(examples, "multilabel", 0.2, 1)
-    found = sorted("".join(sorted(e.label.split("|"))) for e in dev)
-    assert found == ["", "", "a", "a", "ab", "ab", "ab", "ab"]
-
   def test_a_rare_label_beside_frequent_ones(self):
     examples = made(["a|b", "a", "b", "a|c"] * 24 + ["a|rare", "b|c|rare"] * 5)
     for seed in range(20):

@@ -133,43 +133,6 @@ def test_both_passes_drop_the_same_units():
   )
 
 
-def test_groups_are_cut_to_their_longest_text():
-  lengths = []
-
-  def encode_and_note(group):
-    tf.py_function(
-      lambda n: lengths.append(int(n)), [tf.shape(group["input_ids"])[1]], []
-    )
-    return encode(group)
-
-  store = variables.VariableStore()
-  features = make_features()
-  shapes = {
-    n: [*x.shape[:1], *([None] * (x.shape.rank - 1))]
-    for n, x in features.items()
-  }
-
-  @tf.function(
-    autograph=False,
-    input_signature=[
-      {n: tf.TensorSpec(shapes[n], x.dtype) for n, x in features.items()}
-    ],
-  )
-  def step(features):
-    with store:
-      loss, _, gradients = batch_gradients.compute_gradients(
-        encode_and_note, batch_loss, features, update_in(1)
-      )
-    return loss, gradients.dense
-
-  step(features)
-  sizes = np.sort(np.sum(features["input_mask"], axis=-1).ravel())
-  # Up to a multiple of four, but no more than the batch has.
-  longest = [max(part[-1], 1) for part in np.split(sizes, 2)]
-  assert sorted(lengths) == [min(-(-n // 4) * 4, LENGTH) for n in longest]
-  assert lengths[0] < LENGTH
-
-
 DEVICES = """
 import json, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/training"]

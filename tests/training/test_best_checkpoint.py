@@ -281,11 +281,6 @@ def test_what_is_kept_of_a_run_that_is_over(tmp_path):
   assert checkpoints.best_checkpoint(folder) is None
 
 
-def test_no_number_keeps_nothing(tmp_path):
-  _finish(tmp_path, [NAN])
-  assert checkpoints.best_checkpoint(str(tmp_path)) is None
-
-
 def test_what_is_forgotten_is_kept_no_more(tmp_path):
   folder = str(tmp_path)
   best_checkpoint.delete_history(folder)

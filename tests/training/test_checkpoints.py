@@ -603,33 +603,6 @@ class TestOtherFiles:
     checkpoints.write_release(str(tmp_path), {}, {"b": "", "a": b""})
     assert seen == [["a", "b"]]
 
-  @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-  def test_an_exception_leaves_what_was_there(self, tmp_path, error):
-    path = tmp_path / "labels.txt"
-    path.write_text("old")
-
-    def write(path):
-      with files.atomic_write(path) as partial:
-        with open(partial, "w") as file:
-          file.write("new")
-        raise error
-
-    for name in ("labels.txt", "others.txt"):
-      with pytest.raises(error):
-        write(str(tmp_path / name))
-    assert os.listdir(tmp_path) == ["labels.txt"]
-    assert path.read_text() == "old"
-
-  def test_a_link_stays_one(self, tmp_path):
-    (tmp_path / "there").mkdir()
-    link = tmp_path / "labels.txt"
-    link.symlink_to("there/real.txt")
-    for text in ("old", "new"):  # At first it leads to nothing yet.
-      files.write_file(str(link), text)
-      assert link.is_symlink()
-      assert (tmp_path / "there" / "real.txt").read_text() == text
-    assert os.listdir(tmp_path / "there") == ["real.txt"]
-
   def test_two_processes_do_not_write_one_file(self, tmp_path):
     path = str(tmp_path / "labels.txt")
     with files.atomic_write(path) as partial:

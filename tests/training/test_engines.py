@@ -182,21 +182,6 @@ class TestFile:
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert os.path.getsize(path) == whole
 
-  def test_a_damaged_one_that_cannot_be_replaced(
-    self, golden, model, monkeypatch
-  ):
-    expected = self.load(model)(rows_of(golden))["pooled"]
-    (name,) = exported(model)
-    path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
-    os.truncate(path, 1000)
-
-    def refuse(path, content):
-      raise UserError("cannot be written")
-
-    monkeypatch.setattr(files, "write_file", refuse)
-    found = self.load(model)(rows_of(golden))["pooled"]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-
   def test_follows_the_checkpoint(self, golden, model):
     """Other weights give other outputs, and replace the file."""
     rows = rows_of(golden)[:1]

@@ -206,19 +206,6 @@ def test_choices_need_no_change_below(tmp_path):
   assert static.seen_shapes == {(3, 16)}
 
 
-def test_padding_changes_no_answer(tagged, tmp_path):
-  cut, padded = tagged[0], Tagging(TOKENS)
-  shutil.copytree(tagged[1], tmp_path / "out")
-  run(padded, tmp_path / "out", "test", pad_to_max_length=True)
-  for one, other, ids in zip(
-    cut.predicted, padded.predicted, TOKENS, strict=True
-  ):
-    size = len(ids)
-    np.testing.assert_allclose(
-      one["values"][:size], other["values"][:size], rtol=1e-4, atol=1e-6
-    )
-
-
 def test_nothing_is_written_before_all_is_checked(tmp_path):
   folder = tmp_path / "out"
   model = experiment.ModelFiles(CONFIG, {})
@@ -515,20 +502,3 @@ def test_a_training_whose_last_update_diverges(tmp_path, precision):
       precision=precision,
     )
   assert not (tmp_path / "bert_model.ckpt.index").exists()
-
-
-@pytest.mark.parametrize("split", ["dev", "test"])
-def test_outputs_that_are_not_numbers_are_not_scored(tagged, tmp_path, split):
-  folder = tagged[1]
-  prefix = str(folder / "bert_model.ckpt")
-  trained = checkpoints.Checkpoint(prefix)
-  weights = {name: trained[name] for name in trained.shapes}
-  weights["bert/embeddings/LayerNorm/gamma"][1] = np.inf
-  damaged = str(tmp_path / "damaged.ckpt")
-  checkpoints.write_checkpoint(damaged, weights)
-  task = Tagging(TOKENS)
-  with pytest.raises(UserError, match="that are infinite or not a number"):
-    run(task, tmp_path / "out", split, init_checkpoint=damaged)
-  assert not task.predicted
-  names = ("eval_results.txt", "eval_results.json")
-  assert not any((tmp_path / "out" / name).exists() for name in names)

@@ -284,22 +284,6 @@ def test_the_head_has_its_labels(read, tmp_path):
   assert read_head(str(tmp_path)).labels == ["1", "2"]
 
 
-@pytest.mark.parametrize(
-  ("normalizer", "wanted"),
-  [
-    ({"normalizers": [{"type": "NFC"}, {"lowercase": False}]}, False),
-    ({"normalizers": [{"normalizers": [{"lowercase": True}]}]}, True),
-    ({"normalizers": [{"type": "NFD"}, {"type": "Lowercase"}]}, True),
-    ({"type": "NFC"}, False),
-    (None, False),
-  ],
-)
-def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
-  content = json.dumps({"normalizer": normalizer})
-  (tmp_path / "tokenizer.json").write_text(content)
-  assert read().do_lower_case is wanted
-
-
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
   path = tmp_path / "tokenizer.json"
   vocab = {"b": 4, "[CLS]": 1, "[UNK]": 0, "[SEP]": 2, "a": 3}

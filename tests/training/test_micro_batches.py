@@ -89,31 +89,6 @@ def test_sums_are_those_of_the_batch(count):
   np.testing.assert_allclose(logged["draw"], draw, rtol=1e-6)
 
 
-def test_the_totals_of_the_batch_cost_no_forward_pass():
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def step(features):
-    with store:
-      loss, _, grads = compute(4, features)
-      optimization.minimize(grads, update_in(4))
-    return loss
-
-  graph = step.get_concrete_function(make_features()).graph
-  needed = [*(t.op.name for t in graph.outputs)]
-  needed += [op.name for op in graph.control_outputs]
-  whole = graph.as_graph_def()
-  run = tf.compat.v1.graph_util.extract_sub_graph(whole, needed)
-
-  def count(nodes):
-    return sum(node.op == "MatMul" for node in nodes)
-
-  # What runs multiplies in the loop only.
-  assert count(whole.node) == 1
-  assert count(run.node) == 0
-  assert any(count(function.node_def) for function in run.library.function)
-
-
 DEVICES = """
 import json, sys
 sys.path[:0] = [{tests!r}, {tests!r} + "/training"]

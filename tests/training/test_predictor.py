@@ -231,30 +231,6 @@ class TestChoices:
       outputs["weights"], [[0.5, 0], [0.5, 1], [0.5, 2]]
     )
 
-  def test_scores_of_choices(self, golden, model, rows):
-    """Pooled outputs of a row's choices are those of as many single rows."""
-
-    def compute(bert, features):
-      count = tf.shape(features["input_ids"])[1]
-      pooled = bert.get_pooled_output()
-      return {"pooled": tf.reshape(pooled, [-1, count, 32])}
-
-    length = len(rows[0]["input_ids"])
-    feature = records.Feature((3, length), cut_axes=("choice", "position"))
-    spec = dict.fromkeys(records.SEQUENCES, feature)
-    task = ComputedTask(compute, {"pooled": ("choice", None)}, spec)
-    run = predictor.Predictor(model, task)
-    groups = [rows[:2], rows[2:3]]
-    outputs = run(
-      [{n: [row[n] for row in group] for n in rows[0]} for group in groups]
-    )
-    np.testing.assert_allclose(
-      np.concatenate(outputs["pooled"]),
-      golden.arrays["forward/pooled_output"][:3],
-      rtol=0,
-      atol=2e-5,
-    )
-
 
 def head(bert, features):
   """Logits [B, C] of a head on the pooled output."""

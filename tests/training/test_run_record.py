@@ -160,16 +160,6 @@ def test_changed_files_of_a_training(tmp_path, caplog, name, message):
     assert f"--{name} is not the one that the training in" in caplog.text
 
 
-def test_another_kind_of_vocabulary(tmp_path):
-  path = tmp_path / "file"
-  path.write_text("a")
-  first = _record(vocab_file=str(path))
-  first.keep(str(tmp_path), True, False)
-  second = _record(spm_model_file=str(path))
-  with pytest.raises(UserError, match=r"--spm_model_file=.* is not the file"):
-    second.keep(str(tmp_path), True, True)
-
-
 @pytest.mark.parametrize("text", ["[]", "[" * 10**5])
 def test_a_damaged_record_is_an_error(tmp_path, text):
   (tmp_path / "flags.json").write_text(text)

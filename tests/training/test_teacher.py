@@ -169,20 +169,6 @@ def test_labels_must_be_the_same(load):
     Teacher(load("squad").folder, own.task)
 
 
-def test_soft_targets_may_be_the_outputs_of_the_answer(
-  load, tmp_path, monkeypatch
-):
-  own = load("classification")
-  expected = own.model(["Jim Henson"])[0]["probabilities"]
-  monkeypatch.setattr(
-    type(own.task), "soft_targets", lambda self: self.output_axes()
-  )
-  found = _targets(Teacher(own.folder, own.task), own.examples, str(tmp_path))
-  np.testing.assert_allclose(
-    found["teacher/probabilities"][0], expected, rtol=1e-4
-  )
-
-
 def test_lines_without_labels(load, tmp_path):
   path = tmp_path / "lines.txt"
   path.write_text("A text.\n\nAnother ||| and its pair\n", encoding="utf-8")
