@@ -196,16 +196,6 @@ class TestInstances:
       assert instance.segment_ids == segments
       assert restored(instance).count("[CLS]") == 1
 
-  @hypothesis.given(DOCUMENTS, SEEDS)
-  def test_a_and_b_are_text_of_the_documents(self, documents, seed):
-    texts = [
-      " ".join(itertools.chain.from_iterable(sentences)) + " "
-      for sentences in documents
-    ]
-    for instance in iterate(documents, seed=seed):
-      for part in parts(instance):
-        assert any(" ".join(part) in text for text in texts)
-
   @hypothesis.given(SEEDS)
   def test_label_says_whether_b_is_of_another_document(self, seed):
     documents = [[["a"], ["a", "b"]] * 6, [["c"], ["d", "c"]] * 6]
@@ -215,28 +205,6 @@ class TestInstances:
       assert instance.is_random_next == set(a).isdisjoint(b)
       seen[instance.is_random_next] += 1
     assert len(seen) == 2
-
-  def test_unused_sentences_begin_the_next_chunk(self):
-    # One random next after another, so all sentences come as some A's.
-    document = [[str(n)] for n in range(9)]
-    documents = [document, [["x"]]]
-    tokenizer = tokenizer_of([*SPECIALS, *map(str, range(9)), "x"])
-    for seed in range(200):
-      made = instances.create_instances_from_document(
-        documents,
-        0,
-        7,
-        0.0,
-        0.15,
-        0,
-        list(tokenizer.vocab),
-        random.Random(seed),
-      )
-      text = []
-      for instance in made:
-        a, b = parts(instance)
-        text += a if instance.is_random_next else a + b
-      assert text == [str(n) for n in range(9)]
 
   def test_passes_and_progress(self):
     documents = [[["a"]], [["b"]], [["c"]]]
@@ -253,24 +221,6 @@ class TestInstances:
     assert order == order[:3] * 4
     assert sorted(order[:3]) == ["a", "b", "c"]
     assert documents == [[["a"]], [["b"]], [["c"]]]
-
-  def test_short_targets(self):
-    # Drawn for a document from 2 to the room, each as often.
-    documents = [[["a"]] * 40] * 400
-    made = iterate(
-      documents,
-      dupe_factor=1,
-      short_seq_prob=1.0,
-      max_predictions_per_seq=0,
-      next_sentence_prediction=False,
-      max_seq_length=8,
-    )
-    longest = [len(i.tokens) - 2 for i in made]
-    assert set(longest) <= set(range(1, 7))
-    # A document of 40 pieces makes 40 / n instances of n.
-    documents_of = {n: longest.count(n) / (40 // n) for n in (3, 4, 5, 6)}
-    for count in documents_of.values():
-      assert 40 < count < 130
 
 
 class TestWithoutNextSentence:
@@ -372,18 +322,6 @@ class TestMasking:
       ("y", 0.05),
     ):
       assert stats.binomtest(seen[piece], count, part).pvalue > 1e-3
-
-  def test_every_place_is_as_likely(self):
-    rng = random.Random(5)
-    tokens = ["[CLS]", *"abcdefgh", "[SEP]"]
-    seen = collections.Counter()
-    for _ in range(8000):
-      _, positions, _ = instances.create_masked_lm_predictions(
-        tokens, 0.1, 20, ["x"], rng
-      )
-      seen.update(positions)
-    assert sorted(seen) == list(range(1, 9))
-    assert stats.chisquare(list(seen.values())).pvalue > 1e-3
 
   def test_every_row_has_a_prediction(self, tmp_path):
     """Text without blanks, whose "words" are longer than the predictions."""

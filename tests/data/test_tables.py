@@ -64,14 +64,6 @@ class TestReadTable:
     path = write(tmp_path, "x.tsv", "a\n\nb\n")
     assert tables.read_table(path).rows == [[""], ["b"]]
 
-  def test_quotes(self, tmp_path):
-    quoted = 'a,b\n"one, ""two""\nthree",4\n5,6"7\n'
-    table = tables.read_table(write(tmp_path, "x.csv", quoted))
-    assert table.rows == [['one, "two"\nthree', "4"], ["5", '6"7']]
-    assert table.lines == [2, 4]
-    path = write(tmp_path, "x.tsv", 'a\tb\n"one\t"two""\n')
-    assert tables.read_table(path).rows == [['"one', '"two""']]
-
   def test_long_field(self, tmp_path):
     text = "x" * 300_000  # Python's own limit is 131,072.
     path = write(tmp_path, "x.csv", f"a,b\n{text},1\n")

@@ -76,11 +76,6 @@ def make_task(kind="classification", tokenizer=None, **kwargs):
   )
 
 
-def test_labels_have_names_in_messages():
-  names = [list(make_task(kind).labels) for kind in LABEL_TYPES]
-  assert names == [[*LABELS], [*LABELS], []]
-
-
 def balanced_task():
   """A task with labels 0, 2, 1, 1, whose weights are 4/3, 2/3 and 4/3."""
   processor = Examples(
@@ -451,15 +446,3 @@ class TestSettings:
     assert found == settings
     assert type(found.label_type()) is type(label_type)
     assert vars(found.label_type()) == vars(label_type)
-
-  def test_by_hand(self, tmp_path):
-    labels = ["nein", "être"]
-    assert load(tmp_path, labels=labels) == ClassifierSettings(
-      128, "classification", ("nein", "être"), 0.0, 1.0, "head", None
-    )
-    settings = {"kind": "regression", "mean": 2, "max_seq_length": 5}
-    settings |= {"is_pair": True, "long_text": "mean_windows"}
-    found = load(tmp_path, **settings)
-    assert found.label_type().mean == 2
-    shown = found.max_seq_length, found.long_text, found.is_pair
-    assert shown == (5, "mean_windows", True)

@@ -29,7 +29,6 @@ from bert.tasks.examples import (
 from bert.training import estimator, inputs
 
 SEQ_LENGTH = 48
-BOM = "\ufeff"
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +41,6 @@ def as_tuples(examples):
 
 
 class TestReadTsv:
-  def test_byte_order_mark(self, tmp_path):
-    # Only at the very start does the character mark anything.
-    path = tmp_path / "a.tsv"
-    path.write_bytes(f"{BOM}a\tb{BOM}\n".encode())
-    assert DataProcessor._read_tsv(str(path)) == [["a", f"b{BOM}"]]
-
   @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
   def test_newlines(self, tmp_path, newline):
     path = tmp_path / "a.tsv"
@@ -60,12 +53,6 @@ class TestReadTsv:
     )
     lines = DataProcessor._read_tsv(str(path), quotechar='"')
     assert lines == [["a\tb", "c"], ['d "e"', 'f"']]
-
-  def test_a_quoted_field_keeps_its_newline(self, tmp_path):
-    path = tmp_path / "a.tsv"
-    path.write_text('1\t"two\nlines"\t3\n4\t5\t6\n')
-    lines = DataProcessor._read_tsv(str(path), quotechar='"')
-    assert lines == [["1", "two\nlines", "3"], ["4", "5", "6"]]
 
 
 class ReviewProcessor(DataProcessor):
@@ -467,25 +454,6 @@ class TestLabelTypes:
   def test_errors_name_the_example(self, label_type, message):
     with pytest.raises(ValueError, match=f"^example dev-5: {message}"):
       self.encode(label_type, "x")
-
-  def test_as_many_labels_as_positions(self, tmp_path):
-    labels = list("abcdefgh")
-    label_type = label_types.Multilabel(labels)
-    examples = [InputExample("g", "1", None, "|".join(labels))]
-    features = convert_examples_to_features(
-      examples, label_type, 8, WordTokenizer()
-    )
-    input_fn = input_fn_builder(features, 8, False, False, label_type)
-    path = str(tmp_path / "rows")
-    file_based_convert_examples_to_features(
-      [*examples, PaddingInputExample()], label_type, 8, WordTokenizer(), path
-    )
-    of_file = file_based_input_fn_builder(path, 8, False, False, label_type)
-    for fn, size in ((input_fn, 1), (of_file, 2)):
-      (batch,) = fn({"batch_size": 2})
-      assert batch["input_ids"].shape == [size, 8]
-      real = batch["label_ids"][batch["is_real_example"] == 1]
-      assert real.numpy().tolist() == [[1] * 8]
 
 
 class TestContentHash:

@@ -200,13 +200,6 @@ class TestExtractor:
 
 
 class TestTruncation:
-  def test_single(self, model):
-    short = extractor(model, max_seq_length=4)
-    (found,) = short.answers(["the game was played"])
-    assert found.tokens == ["[CLS]", "the", "game", "[SEP]"]
-    assert found.orig_to_tok_map == [1, 2, -1, -1]
-    assert found.was_cut
-
   def test_a_pair_loses_from_the_longer_side(self, model):
     short = extractor(model, max_seq_length=6)
     (found,) = short.answers([("the game was", "on the")])

@@ -577,12 +577,6 @@ class TestTaskFolder:
       write_tsv(tmp_path / name / "diagnostic.tsv", ("index",))
       assert glue.task_folder(str(tmp_path), ax) == str(tmp_path / name)
 
-  def test_diagnostic_set_is_nowhere(self, tmp_path):
-    for name in ("MNLI", "diagnostic"):
-      (tmp_path / name).mkdir()
-    folder = glue.task_folder(str(tmp_path), glue.TASKS["ax"])
-    assert folder == str(tmp_path / "AX")
-
 
 class TestFilesAsTheyAre:
   def texts(self, tmp_path, content):

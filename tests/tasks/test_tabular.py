@@ -90,11 +90,6 @@ class TestExamples:
       ("1", "two", None, "b"),
     ]
 
-  def test_a_delimiter(self, tmp_path):
-    path = write(tmp_path, "x.csv", "text|label\na|x\nb|y\n")
-    processor = tabular.TableProcessor(train_file=path, delimiter="|")
-    assert processor.get_labels() == ["x", "y"]
-
   def test_class_labels_of_parquet(self):
     path = pathlib.Path(__file__).parent.parent / "cases/class_labels.parquet"
     processor = tabular.TableProcessor(train_file=str(path), kind="multilabel")
@@ -391,11 +386,6 @@ class TestLabels:
     path = labeled(tmp_path, found)
     assert tabular.TableProcessor(train_file=path).get_labels() == labels
 
-  def test_multilabel(self, tmp_path):
-    path = labeled(tmp_path, ["b|a", "", "10", "a | 9"])
-    processor = tabular.TableProcessor(train_file=path, kind="multilabel")
-    assert processor.get_labels() == ["10", "9", "a", "b"]
-
   def test_regression_reads_nothing(self):
     assert tabular.TableProcessor(kind="regression").get_labels() == []
 
@@ -502,18 +492,6 @@ class TestSplit:
 
     assert dev_texts(1) == dev_texts(1)
     assert len({tuple(dev_texts(seed)) for seed in range(5)}) == 5
-
-  def test_is_logged(self, tmp_path, caplog):
-    path = labeled(tmp_path, "ab" * 10)
-    processor = tabular.TableProcessor(train_file=path)
-    with caplog.at_level(logging.INFO, "absl"):
-      processor.get_train_examples()
-      processor.get_dev_examples()
-    (record,) = caplog.records
-    assert record.getMessage() == (
-      f"{path}: 18 rows for training, 2 for evaluation as there is no "
-      f"--dev_file"
-    )
 
 
 class TestWarnings:

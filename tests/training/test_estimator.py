@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import logging
-import os
 
 import numpy as np
 import pytest
@@ -19,13 +18,7 @@ import run_classifier
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import examples
-from bert.training import (
-  checkpoints,
-  estimator,
-  folder_lock,
-  programs,
-  summaries,
-)
+from bert.training import checkpoints, estimator, programs, summaries
 
 ROWS = 11
 
@@ -705,18 +698,6 @@ def test_many_models_in_one_process_are_no_retracing(tmp_path, caplog):
     gc.collect()
   tf.get_logger().removeHandler(caplog.handler)
   assert "retracing" not in caplog.text
-
-
-def test_one_training_at_a_time(tmp_path):
-  """A training holds its folder's lock, which nests."""
-  model, _ = toy_model.toy(tmp_path)
-  held = []
-  with folder_lock.lock_folder(str(tmp_path)):
-    model.train(
-      toy_model.TRAIN, 2, 1, lambda _: held.append(os.listdir(tmp_path))
-    )
-  assert folder_lock.LOCK_NAME in held[0]
-  assert folder_lock.LOCK_NAME not in os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("before", ["nothing", "predict", "train"])

@@ -249,17 +249,6 @@ class TestWrongRecords:
     where = f"{path}: record {wrong_row}: {name} holds {message}; pass the"
     assert refused.startswith(where)
 
-  def test_another_length(self, tmp_path):
-    paths = write(tmp_path, [3, 3])
-    spec = {**SPEC, "input_mask": records.sequence_feature(9)}
-    row = {**make_row(0), "input_mask": [1] * 9}
-    records.write_records(paths[1], [row], spec)
-    assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[1]}: record 0: input_mask has 9 values of type int64, expected "
-      f"12; create the file with the settings of this run, such as "
-      f"--max_seq_length"
-    )
-
   def test_other_features(self, tmp_path):
     paths = write(tmp_path, [3], UNMASKED)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
