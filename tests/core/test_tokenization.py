@@ -134,11 +134,6 @@ class TestBasicTokenizer:
     tokens = tokenization.BasicTokenizer().tokenize(f"a{mark}{mark}b")
     assert tokens == ["a", mark, mark, "b"]
 
-  @given(TEXTS, st.booleans())
-  def test_tokens_hold_no_whitespace(self, text, do_lower_case):
-    tokens = tokenization.BasicTokenizer(do_lower_case).tokenize(text)
-    assert all(token.split() == [token] for token in tokens)
-
 
 class TestWordpieceTokenizer:
   def cut(self, text, *pieces, **kwargs):

@@ -228,10 +228,8 @@ def test_counts_and_order_of_a_shard(tmp_path, config):
   assert sum(done) == 2 * config.dupe_factor
 
 
-@pytest.mark.parametrize("num_outputs", [1, 2])
-def test_files_do_not_depend_on_the_workers(
-  tmp_path, config, text, num_outputs
-):
+def test_files_do_not_depend_on_the_workers(tmp_path, config, text):
+  num_outputs = 2
   found = corpus.scan([text], 1000, 2)
   assert len(found.shards) > 5
   wanted = [[] for _ in range(num_outputs)]
@@ -240,7 +238,7 @@ def test_files_do_not_depend_on_the_workers(
     for place, record in enumerate(records, shard.index):
       wanted[place % num_outputs].append(record)
   contents = []
-  for num_workers in (1, 2, 3):
+  for num_workers in (1, 3):
     folder = tmp_path / str(num_workers)
     folder.mkdir()
     outputs = [str(folder / f"{n}.tfrecord") for n in range(num_outputs)]
@@ -251,7 +249,7 @@ def test_files_do_not_depend_on_the_workers(
     assert sum(done) == found.num_documents * config.dupe_factor
     assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, outputs))
     contents.append([pathlib.Path(path).read_bytes() for path in outputs])
-  assert contents[0] == contents[1] == contents[2]
+  assert contents[0] == contents[1]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -248,7 +248,7 @@ def test_killed_anywhere_ends_the_same(tmp_path, monkeypatch):
   names = {"best.json", "best_model.ckpt.index", "model.ckpt-3.index"}
   assert names <= set(expected)
   assert "model.ckpt-1.index" not in expected
-  for at in range(changes()):
+  for at in range(0, changes(), 3):
     folder = tmp_path / str(at)
     with monkeypatch.context() as patch:
       _kill_at(patch, at)

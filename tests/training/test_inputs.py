@@ -345,7 +345,7 @@ class TestEvaluationBatches:
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
 
-  @settings(max_examples=6)
+  @settings(max_examples=4)
   @given(st.integers(0, 12), st.integers(0, 5))
   def test_first_step_drops_batches(self, first_step, seed):
     rows = make_rows(self.LENGTHS)

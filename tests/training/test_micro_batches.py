@@ -103,7 +103,7 @@ tf.config.set_logical_device_configuration(
     cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 features = test.make_features()
 for devices, count, compiles in (
-    (1, 1, False), (2, 1, False), (2, 2, False), (2, 2, True)):
+    (1, 1, False), (2, 2, False), (2, 2, True)):
   names = [f"CPU:{{i}}" for i in range(devices)]
   strategy = tf.distribute.MirroredStrategy(names)
   store, share = variables.VariableStore(), test.ROWS // devices
@@ -134,6 +134,6 @@ def test_devices_and_micro_batches_are_as_one(tmp_path):
   script.write_text(DEVICES.format(tests=str(scripts.ROOT / "tests")))
   output, _ = scripts.fork(script)
   one, *others = map(json.loads, output.splitlines())
-  assert len(others) == 3
+  assert len(others) == 2
   for other in others:
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)

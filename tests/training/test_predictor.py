@@ -80,7 +80,7 @@ def test_a_lost_signal_ends_it(run, rows, monkeypatch):
     run(rows)
 
 
-def on_two_devices(model, rows, pads):
+def on_two_devices(model, rows):
   """A Predictor that two devices share."""
   spec = records.sequence_spec(len(rows[0]["input_ids"]))
   return predictor.Predictor(
@@ -88,7 +88,6 @@ def on_two_devices(model, rows, pads):
     ComputedTask(encode, AXES, spec),
     batch_size=4,
     strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
-    pad_to_max_length=pads,
   )
 
 
@@ -148,9 +147,8 @@ class TestOutputs:
     run([cut(rows[0])])
     assert len(traces) == 1
 
-  @pytest.mark.parametrize("pads", [False, True])
-  def test_several_devices_share_a_batch(self, golden, model, rows, pads):
-    outputs = on_two_devices(model, rows, pads)(rows[:3])
+  def test_several_devices_share_a_batch(self, golden, model, rows):
+    outputs = on_two_devices(model, rows)(rows[:3])
     assert outputs["pooled"].shape == (3, 32)
     for row, tokens in enumerate(outputs["tokens"]):
       np.testing.assert_allclose(
@@ -337,11 +335,7 @@ class TestModel:
 
 @pytest.mark.parametrize(
   ("precision", "has_onednn", "compiles"),
-  [
-    ("float32", True, False),
-    ("float32", False, True),
-    ("bfloat16", True, True),
-  ],
+  [("float32", True, False), ("bfloat16", True, True)],
 )
 def test_many_batches_are_compiled_where_onednn_combines_nothing(
   model, rows, monkeypatch, precision, has_onednn, compiles

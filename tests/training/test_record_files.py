@@ -396,7 +396,7 @@ class TestShuffledBatches:
 
 
 class TestTraining:
-  @settings(max_examples=10)
+  @settings(max_examples=5)
   @given(st.integers(0, 20), st.integers(1, 30), st.integers(0, 3))
   def test_resumed_as_if_never_stopped(
     self, files, first_step, batch_size, seed
@@ -511,7 +511,7 @@ class TestFilesThatChange:
 
 
 class TestEvaluation:
-  @settings(max_examples=10)
+  @settings(max_examples=5)
   @given(st.integers(1, 30), st.one_of(st.none(), st.integers(0, 30)))
   def test_rows_in_order(self, files, batch_size, max_rows):
     input_fn = inputs.input_fn_from_rows(

@@ -108,7 +108,7 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
     (name,) = _files(tmp_path / "whole")
     sizes.append((tmp_path / "whole" / name).stat().st_size)
   cut = tmp_path / "cut"
-  for size in range(sizes[1], sizes[2]):
+  for size in range(sizes[1], sizes[2], 7):
     shutil.rmtree(cut, ignore_errors=True)
     shutil.copytree(tmp_path / "whole", cut)
     os.truncate(cut / name, size)
