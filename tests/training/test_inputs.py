@@ -88,9 +88,6 @@ class TestText:
       text = text.removesuffix(newline)
     assert text_files.split_lines(text) == lines
 
-  def test_a_return_within_a_line_is_text(self):
-    assert text_files.split_lines("a\rb\nc\r\n") == ["a\rb", "c"]
-
   def test_listing(self):
     assert listing([]) == ""
     assert listing(["a", "b, c"]) == "'a', 'b, c'"
@@ -183,13 +180,6 @@ class TestWriteRecords:
       records.write_records(path, rows(), SPEC)
     assert os.listdir(tmp_path) == ["rows"]
     assert record_files.RecordFiles([path], SPEC).lengths.tolist() == [3]
-
-
-class TestRows:
-  def test_lengths(self):
-    rows = make_rows([3, 0, 20])
-    assert len(rows) == 3
-    assert rows.lengths.tolist() == [3, 0, 20]
 
 
 class TestRowsOfAFile:
@@ -453,9 +443,6 @@ class TestInputFn:
       assert (found == tf.data.INFINITE_CARDINALITY) == is_training
     batches = batches_of(make_rows(self.LENGTHS), params, 99, is_training=True)
     assert len(batches) == 99
-
-  def test_no_rows(self):
-    assert batches_of(make_rows([]), {"batch_size": 2}) == []
 
 
 def test_bytes_of_a_file_and_of_a_pipe(tmp_path):
