@@ -18,7 +18,6 @@ from scipy import special
 
 from bert import layers
 import modeling
-import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import classification, glue
@@ -125,9 +124,8 @@ class TestOutputs:
       found = self.outputs(golden, values, task, "classification", mode)
       np.testing.assert_allclose(found.per_example_loss, losses * weights, 1e-4)
 
-  def test_each_window_of_a_text_has_a_weight(self, goldens, caplog):
+  def test_each_window_of_a_text_has_a_weight(self, tokenizer, caplog):
     """Two windows are red, and one each green and blue."""
-    tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
     task = make_task(
       processor=Examples(
         *(

@@ -8,18 +8,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokenization
 from bert.data import instances, records, sequences
 from bert.tasks import dynamic_masking
 from bert.training import inputs, record_files
 
 ADDED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  """The goldens' tokenizer."""
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
 
 def _unmasked(vocab, texts, length):

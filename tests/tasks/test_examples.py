@@ -31,11 +31,6 @@ from bert.training import estimator, inputs
 SEQ_LENGTH = 48
 
 
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
-
-
 def as_tuples(examples):
   return [(e.guid, e.text_a, e.text_b, e.label) for e in examples]
 

@@ -22,8 +22,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import modeling
-import tokenization
 from bert.data import text_files
 from bert.tasks import feature_files, features, loaded_model
 from bert.training import inputs, model_folder
@@ -34,13 +32,8 @@ TOKENS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 @pytest.fixture(scope="module")
-def model(goldens):
-  config = str(goldens / "bert_config.json")
-  return model_folder.Model(
-    modeling.BertConfig.from_json_file(config),
-    tokenization.FullTokenizer(str(goldens / "vocab.txt")),
-    str(goldens / "model" / "bert_model.ckpt"),
-  )
+def model(golden, tokenizer):
+  return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
 
 
 @pytest.fixture(scope="module")

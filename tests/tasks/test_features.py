@@ -34,15 +34,6 @@ LINES = st.lists(
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory, goldens):
-  """The golden model, as an unzipped release has it."""
-  folder = tmp_path_factory.mktemp("release") / "model"
-  shutil.copytree(goldens / "model", folder)
-  shutil.copy(goldens / "vocab.txt", folder)
-  return folder
-
-
-@pytest.fixture(scope="module")
 def model(release):
   return model_folder.find_model(str(release))
 

@@ -25,11 +25,6 @@ def make_tokenizer(path, do_lower_case=True):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return make_tokenizer(goldens / "vocab.txt")
-
-
-@pytest.fixture(scope="module")
 def small(tmp_path_factory):
   """Tokenizers of few pieces, lower-casing (True) and not (False)."""
   path = tmp_path_factory.mktemp("small") / "vocab.txt"

@@ -13,7 +13,6 @@ import tensorflow as tf
 from scipy import special
 
 import modeling
-import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import loaded_model, squad, squad_decoding, squad_model
@@ -55,11 +54,6 @@ def head():
 def values(golden, head):
   """The golden model's weights with that head."""
   return {**dict(golden.store().initial_values), **head}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-import tokenization
 from bert.tasks import squad, squad_decoding, squad_scoring
 from bert.tasks.squad import ReadingSettings
 
@@ -18,10 +17,8 @@ CONTEXT = "The north city and\n\nthe north time"
 
 
 @pytest.fixture
-def asked(goldens):
+def asked(tokenizer):
   """A function from logits of words, and from truths, to (example, answer)."""
-
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
   def ask(starts, ends, version_2=False, context=CONTEXT, **truth):
     """`starts` and `ends`: dict from a word's place, or -1, to its logit."""

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy import special
 
 from bert import layers
-import tokenization
 from bert import variables
 from bert.tasks import tagged_rows
 from bert.tasks.tagged_text import Sentence
@@ -22,11 +21,6 @@ from bert.training.task import RowSet
 
 LABELS = {"O": 0, "X": 1}
 WORDS = ["unaffable", "the", "reading", "\x00", "mountains", "of"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
 
 def sentence(words, labels=None, document=0):

@@ -12,7 +12,6 @@ import tensorflow as tf
 from computed_task import ComputedTask
 
 import modeling
-import tokenization
 from bert.errors import UserError
 from bert.data import files, records
 from bert.training import (
@@ -25,9 +24,8 @@ from bert.training import (
 
 
 @pytest.fixture
-def model(tmp_path, golden, goldens):
+def model(tmp_path, golden, goldens, tokenizer):
   shutil.copytree(goldens / "model", tmp_path / "model")
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
   prefix = str(tmp_path / "model" / "bert_model.ckpt")
   return model_folder.Model(golden.config, tokenizer, prefix)
 

@@ -25,8 +25,7 @@ ROW_AXES = dict.fromkeys(records.SEQUENCES, (records.POSITION,))
 
 
 @pytest.fixture(scope="module")
-def model(golden, goldens):
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+def model(golden, tokenizer):
   return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
 
 

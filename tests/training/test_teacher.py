@@ -201,8 +201,7 @@ class TestVectors:
     (tmp_path / task_file.NAME).write_text(content)
     return tmp_path
 
-  def make_teacher(self, folder, goldens):
-    tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  def make_teacher(self, folder, tokenizer):
     pairs = [
       Pair("", "Jim", "the mountains of the north", ("ate", "Jim")),
       Pair("", "he", "the mountains of the north"),
@@ -218,8 +217,8 @@ class TestVectors:
     (examples,) = task.examples("train").values()
     return Teacher(str(folder), task, lines), examples
 
-  def test_they_are_those_of_the_model(self, folder, goldens, tmp_path):
-    teacher, examples = self.make_teacher(folder, goldens)
+  def test_they_are_those_of_the_model(self, folder, tokenizer, tmp_path):
+    teacher, examples = self.make_teacher(folder, tokenizer)
     groups = teacher.rows(examples, str(tmp_path))
     found = np.stack([row["teacher/vectors"] for (row,) in groups])
     model = bert.load(folder)
@@ -235,9 +234,9 @@ class TestVectors:
       assert not found[index, len(row) :].any()
 
   def test_a_text_is_computed_once(
-    self, folder, goldens, tmp_path, monkeypatch
+    self, folder, tokenizer, tmp_path, monkeypatch
   ):
-    teacher, examples = self.make_teacher(folder, goldens)
+    teacher, examples = self.make_teacher(folder, tokenizer)
     counts, compute = [], Predictor.__call__
 
     def count(self, rows):
@@ -248,6 +247,6 @@ class TestVectors:
     list(teacher.rows(examples, str(tmp_path)))
     # "Jim" and "he" as queries, three documents; then two of the lines.
     assert counts == [5, 2]
-    again, _ = self.make_teacher(folder, goldens)
+    again, _ = self.make_teacher(folder, tokenizer)
     list(again.rows(examples, str(tmp_path)))
     assert counts == [5, 2]  # The files are read.
