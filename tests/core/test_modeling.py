@@ -106,20 +106,6 @@ def test_function_outputs_are_the_originals(golden, jit_compile):
   _assert_golden(forward(), golden)
 
 
-def test_unknown_lengths_give_the_same_outputs(golden):
-  store = golden.store()
-  signature = [tf.TensorSpec([None, None], tf.int64)] * 3
-
-  @tf.function(input_signature=signature, autograph=False)
-  def forward(ids, mask, types):
-    with store:
-      model = modeling.BertModel(golden.config, False, ids, mask, types)
-      return _outputs(model)
-
-  names = ("input_ids", "input_mask", "segment_ids")
-  _assert_golden(forward(*(golden.inputs[n] for n in names)), golden)
-
-
 def test_v1_session_as_in_code_for_the_original(golden):
   v1 = tf.compat.v1
   with tf.Graph().as_default(), v1.Session() as session:

@@ -1,6 +1,5 @@
 """The Estimator: every row once, whatever is interrupted, on any devices."""
 
-import copy
 import dataclasses
 import gc
 import itertools
@@ -14,48 +13,9 @@ import tensorflow as tf
 import toy_model
 
 import optimization
-import run_classifier
 from bert import variables
 from bert.errors import UserError
-from bert.tasks import examples
 from bert.training import checkpoints, estimator, programs, summaries
-
-ROWS = 11
-
-
-def _features(golden):
-  """Rows of different lengths and labels from the golden inputs."""
-  inputs = golden.inputs
-  return [
-    examples.InputFeatures(
-      inputs["input_ids"][i % 4],
-      inputs["input_mask"][i % 4],
-      inputs["segment_ids"][i % 4],
-      i % 3,
-    )
-    for i in range(ROWS)
-  ]
-
-
-def _estimator(golden, folder, **config):
-  model_fn = run_classifier.model_fn_builder(
-    golden.config, 3, golden.checkpoint, 1e-3, 6, 2, False, False
-  )
-  run_config = estimator.RunConfig(str(folder), **config)
-  return estimator.Estimator(model_fn, run_config)
-
-
-def _input_fn(golden):
-  return examples.input_fn_builder(_features(golden), 32, False, False)
-
-
-@pytest.fixture(scope="module")
-def small(golden):
-  """The golden model's first layer, which trains in half the time."""
-  first = copy.copy(golden)
-  first.config = copy.copy(golden.config)
-  first.config.num_hidden_layers = 1
-  return first
 
 
 def _weights(model):
@@ -72,74 +32,6 @@ def test_seeds_differ(tmp_path):
     model.train(toy_model.TRAIN, 4, 1)
     weights.append(_weights(model)["weight"])
   assert abs(weights[0] - weights[1]) > 1e-3
-
-
-@pytest.fixture(scope="module")
-def forward(small):
-  """Probabilities of the rows one by one, without the Estimator."""
-  store = small.store()
-  with store:
-    rows = _features(small)
-    # One call for each distinct row; the rows repeat.
-    probabilities = []
-    for row in rows[:4]:
-      ids, mask, types = (
-        tf.constant([values])
-        for values in (row.input_ids, row.input_mask, row.segment_ids)
-      )
-      probabilities.append(
-        run_classifier.create_model(
-          small.config, False, ids, mask, types, tf.constant([0]), 3, False
-        )[3][0]
-      )
-  return np.array([probabilities[i % 4] for i in range(ROWS)])
-
-
-@pytest.fixture(scope="module")
-def untrained(small, tmp_path_factory):
-  """Estimators with and without padding to the maximum length."""
-  return {
-    pad: _estimator(
-      small, tmp_path_factory.mktemp("new"), pad_to_max_length=pad
-    )
-    for pad in (False, True)
-  }
-
-
-@pytest.mark.parametrize(("batch_size", "pad"), [(4, False), (16, True)])
-def test_each_row_counts_once_in_order(
-  small, untrained, forward, batch_size, pad
-):
-  model, expected = untrained[pad], forward
-  input_fn = _input_fn(small)
-  rows = list(model.predict(input_fn, batch_size))
-  probabilities = np.array([row["probabilities"] for row in rows])
-  np.testing.assert_allclose(probabilities, expected, atol=1e-5)
-  metrics = model.evaluate(input_fn, batch_size)
-  labels = np.arange(ROWS) % 3
-  accuracy = np.mean(expected.argmax(axis=1) == labels)
-  loss = -np.log(expected[np.arange(ROWS), labels]).mean()
-  assert metrics["eval_accuracy"] == pytest.approx(accuracy)
-  assert metrics["eval_loss"] == pytest.approx(loss, rel=1e-4)
-  assert metrics["loss"] == pytest.approx(loss, rel=1e-4)
-  assert metrics["global_step"] == 0
-
-
-def test_padding_examples_count_nowhere(small, untrained, forward):
-  padding = examples.convert_single_example(
-    0, examples.PaddingInputExample(), ["0"], 32, None
-  )
-  rows = _features(small)
-  input_fn = examples.input_fn_builder(
-    [rows[0], padding, *rows[1:], padding], 32, False, False
-  )
-  model = untrained[False]
-  probabilities = [r["probabilities"] for r in model.predict(input_fn, 4)]
-  np.testing.assert_allclose(probabilities, forward, atol=1e-5)
-  with_padding = model.evaluate(input_fn, 4)
-  without = model.evaluate(_input_fn(small), 4)
-  assert with_padding["eval_accuracy"] == without["eval_accuracy"]
-  assert with_padding["loss"] == pytest.approx(without["loss"], rel=1e-5)
 
 
 def test_rows_left_out_at_the_end_hold_nothing_back(tmp_path):
