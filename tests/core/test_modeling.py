@@ -928,36 +928,6 @@ def test_shared_layers_in_a_v1_graph():
   np.testing.assert_allclose(output, wanted, atol=1e-6)
 
 
-def test_positions_begin_behind_the_offset():
-  config = modeling.BertConfig(**FAMILY, position_offset=2)
-  values = _values(config)
-  table = "bert/embeddings/position_embeddings"
-  assert values[table].shape == (14, 8)
-  alone = modeling.BertConfig(**FAMILY)
-  ids = tf.constant([[1, 2, 3, 4]])
-  np.testing.assert_array_equal(
-    _sequence_output(config, values, ids),
-    _sequence_output(alone, values | {table: values[table][2:]}, ids),
-  )
-
-
-def test_embeddings_are_projected():
-  config = modeling.BertConfig(**FAMILY, embedding_size=4)
-  values = _values(config)
-  with variables.VariableStore(initial_values=values):
-    model = modeling.BertModel(config, False, tf.constant([[5]]))
-  part = "bert/embeddings"
-  x = sum(
-    values[f"{part}/{name}_embeddings"][row].astype(np.float64)
-    for name, row in (("word", 5), ("position", 0), ("token_type", 0))
-  )
-  x = (x - x.mean()) / np.sqrt(x.var() + 1e-12)
-  norm = f"{part}/LayerNorm"
-  x = x * values[f"{norm}/gamma"] + values[f"{norm}/beta"]
-  x = x @ values[f"{part}_project/kernel"] + values[f"{part}_project/bias"]
-  np.testing.assert_allclose(model.get_embedding_output()[0, 0], x, atol=1e-5)
-
-
 def test_fields_that_are_berts_are_not_written():
   config = modeling.BertConfig(**FAMILY)
   assert "layer_norm_eps" not in config.to_dict()

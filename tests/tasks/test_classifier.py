@@ -87,48 +87,6 @@ def texts_of_all_lengths(seed=0):
 
 
 class TestClassifier:
-  def test_probabilities_by_definition(self, golden, trained, ids_of):
-    _, values, model = trained
-    texts = texts_of_all_lengths()
-    # A text of more than 10 pieces loses its end.
-    logits = [
-      logits_of(golden, values, *ids_of(text.split()[:10]))[0] for text in texts
-    ]
-    expected = special.softmax(logits, axis=1)
-    assert np.ptp(expected, axis=0).min() > 0.01
-    found = probabilities(model, texts)
-    assert found.shape == (12, 3)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-  @pytest.mark.parametrize("text", [None, float("nan"), 5, (None,), [b"a"]])
-  def test_what_is_no_text_is_refused(self, trained, text):
-    _, _, model = trained
-    with pytest.raises(UserError, match="input 2"):
-      model(["a", text])
-
-  def test_a_text_without_words(self, golden, trained, ids_of):
-    _, values, model = trained
-    logits = logits_of(golden, values, *ids_of([]))
-    np.testing.assert_allclose(
-      probabilities(model, ["", " \t"]),
-      special.softmax(np.repeat(logits, 2, axis=0), axis=1),
-      rtol=1e-4,
-    )
-
-  def test_pairs(self, golden, make_folder, ids_of):
-    folder, values = make_folder(is_pair=True)
-    model = load(folder)
-    assert [field.name for field in model.task.inputs] == ["text_a", "text_b"]
-    pairs = [(WORDS[:2], WORDS[2:7]), (WORDS[:1], WORDS[1:2])]
-    # Of 9 pieces, each text has its half, and what the other leaves of its.
-    cut = [*pairs, (WORDS[:2], WORDS[2:9])]
-    pairs.append((WORDS[:2], WORDS[2:20]))
-    logits = [logits_of(golden, values, *ids_of(*pair))[0] for pair in cut]
-    found = probabilities(model, [tuple(map(" ".join, pair)) for pair in pairs])
-    np.testing.assert_allclose(
-      found, special.softmax(logits, axis=1), rtol=1e-4
-    )
-
   def test_long_texts_in_windows(self, golden, make_folder, ids_of):
     folder, values = make_folder(long_text="mean_windows")
     model = load(folder, batch_size=2)
@@ -188,19 +146,6 @@ class TestFolder:
     (tmp_path / "another").unlink()
     with pytest.raises(UserError, match=f"such as {tmp_path}/seed-1$"):
       load(tmp_path)
-
-  def test_no_folder(self, tmp_path):
-    self.check_refused(tmp_path)
-    with pytest.raises(UserError, match="nowhere does not exist; pass the"):
-      load_trained(str(tmp_path / "nowhere"), "classification")
-    with pytest.raises(UserError, match=f"there is no folder {tmp_path}/no;"):
-      load(tmp_path / "no")
-
-  def test_labels_of_another_model(self, make_folder):
-    folder, _ = make_folder()
-    change_task(folder, labels=["a", "b"])
-    with pytest.raises(ValueError, match=r"output_weights has shape \[3, 32\]"):
-      load(folder)
 
   def test_the_length_fits_the_positions(self, golden, make_folder, ids_of):
     folder, values = make_folder()

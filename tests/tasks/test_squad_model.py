@@ -72,12 +72,6 @@ def batch_of(golden):
   return [golden.inputs[name] for name in SEQUENCES]
 
 
-def create(golden, values, *batch):
-  with variables.VariableStore(initial_values=values) as store:
-    logits = squad_model.create_model(golden.config, False, *batch, False)
-  return store, [part.numpy() for part in logits]
-
-
 def logits_by_hand(golden, values, *batch):
   """The last layer times the start and the end vector, [2, B, S]."""
   with variables.VariableStore(initial_values=values):
@@ -99,23 +93,6 @@ def loss_by_hand(spans, logits, is_counted):
 
 
 class TestModel:
-  def test_logits(self, golden, values):
-    _, logits = create(golden, values, *batch_of(golden))
-    expected = logits_by_hand(golden, values, *batch_of(golden))
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
-
-  def test_a_fresh_head(self, golden):
-    store, _ = create(golden, {}, *batch_of(golden))
-    made = {name: v.shape.as_list() for name, v in store.items()}
-    assert made == {
-      **modeling.variable_shapes(golden.config),
-      **squad_model.variable_shapes(golden.config),
-    }
-    # Normal of deviation 0.02, redrawn beyond two of them; the bias is 0.
-    weights = store["cls/squad/output_weights"].numpy()
-    assert 0.005 < np.std(weights) < np.max(np.abs(weights)) < 0.04
-    assert not np.any(store["cls/squad/output_bias"])
-
   def test_a_v1_graph(self, golden, values):
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:

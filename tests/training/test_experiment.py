@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -476,24 +475,6 @@ def test_a_refused_training_forgets_nothing(tmp_path):
   with pytest.raises(UserError, match="a file is needed"):
     run(Refused(TOKENS), tmp_path, "train")
   assert (tmp_path / "best.json").exists()
-
-
-def test_rows_of_an_example_stay_together(tagged, tmp_path):
-  class Windows(Tagging):
-    groups = ()
-
-    def features(self, examples, is_training):
-      for (row,) in super().features(examples, is_training):
-        yield [row] * (1 + row["input_ids"][0] % 3)
-
-    def score(self, rows, answers):
-      self.groups = [[row["ids"][0] for row in group] for group in answers]
-      return Evaluation({"score": 0.0})
-
-  task = Windows(TOKENS)
-  shutil.copytree(tagged[1], tmp_path / "out")
-  run(task, tmp_path / "out", "dev")
-  assert task.groups == [[ids[0]] * (1 + ids[0] % 3) for ids in TOKENS]
 
 
 def test_a_training_whose_last_update_diverges(tmp_path):

@@ -8,8 +8,6 @@ import tensorflow as tf
 from computed_task import ComputedTask
 
 from bert import kernels
-import modeling
-import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.data import records
@@ -302,23 +300,6 @@ class TestModel:
       message = f"^checkpoint {other.checkpoint} gives bias that are infinite"
       with pytest.raises(predictor.InfiniteOutputError, match=message):
         run(rows)
-
-  def test_a_vocabulary_of_another_model(self, tmp_path, model):
-    path = tmp_path / "vocab.txt"
-    path.write_text("[UNK]\n[CLS]\n")
-    other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
-    with pytest.raises(ValueError, match=r"no piece \[SEP\]"):
-      predictor.Predictor(other, ENCODE)
-    small = modeling.BertConfig.from_dict(
-      {**model.config.to_dict(), "vocab_size": 1000}
-    )
-    with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
-      predictor.Predictor(model._replace(config=small), ENCODE)
-
-  def test_rows_longer_than_the_model_allows(self, model):
-    task = ComputedTask(encode, AXES, records.sequence_spec(129))
-    with pytest.raises(UserError, match="=129 is more than the 128 positions"):
-      predictor.Predictor(model, task)
 
   @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
   def test_an_unknown_precision(self, model, precision):

@@ -274,40 +274,6 @@ class TestWrongRecords:
 
 
 class TestDamagedFiles:
-  @pytest.fixture
-  def small(self, tmp_path):
-    """A file of one small record, and a function that reads it."""
-    spec = {
-      "input_ids": records.sequence_feature(1),
-      "input_mask": records.sequence_feature(1),
-    }
-    path = tmp_path / "x"
-    records.write_records(str(path), [{"input_ids": 1, "input_mask": 1}], spec)
-    return path, lambda: RecordFiles([path], spec, 9)
-
-  def test_cut_anywhere(self, small):
-    path, read = small
-    content = path.read_bytes()
-    assert len(read()) == 1
-    for size in range(1, len(content)):
-      path.write_bytes(content[:size])
-      assert refusal(read) == (
-        f"{path} is not a TFRecord file, or its first record is damaged; "
-        f"create or copy the file again"
-      )
-
-  def test_a_flipped_bit_anywhere(self, small):
-    path, read = small
-    content = path.read_bytes()
-    for place in range(len(content)):
-      changed = bytearray(content)
-      changed[place] ^= 1 << place % 8
-      path.write_bytes(changed)
-      assert refusal(read) == (
-        f"{path} is not a TFRecord file, or its first record is damaged; "
-        f"create or copy the file again"
-      )
-
   @pytest.mark.parametrize("is_header_cut", [False, True])
   def test_the_record_is_counted_over_blocks(self, tmp_path, is_header_cut):
     size = len(records.encode_row(make_row(15), SPEC)) + 16
