@@ -110,8 +110,6 @@ class TestExtractor:
       np.testing.assert_array_equal(
         half.values, single.values.astype(np.float16)
       )
-    found = vectors(model, TEXTS, pooling="cls", dtype="float16")
-    assert found.dtype == np.float16
 
   def test_float16_has_an_end(self, model, golden, tmp_path):
     # Features of the last layer are scaled by this; of 32 that have deviation 1
@@ -121,8 +119,6 @@ class TestExtractor:
       tmp_path, golden, change={scale: np.full([32], 65504, np.float32)}
     )
     other = model._replace(checkpoint=changed)
-    (found,) = extractor(other, layers=[-1]).answers(["the"])
-    assert np.isfinite(found.values).all()
     with pytest.raises(
       ValueError, match=r"larger than 65504.*pass --dtype=float32"
     ):
@@ -310,14 +306,6 @@ class TestPooling:
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
-  def test_concat_keeps_the_order_of_layers(self, model):
-    options = {"pooling": "mean", "layer_combination": "concat"}
-    one, other = (
-      vectors(model, TEXTS, layers=layers, **options)
-      for layers in ([-2, -1], [-1, -2])
-    )
-    np.testing.assert_array_equal(one, np.roll(other, 32, axis=1))
-
   def test_pooled_is_the_poolers(self, model, golden, tokens_of_texts):
     weights = checkpoints.Checkpoint(golden.checkpoint)
     kernel = weights["bert/pooler/dense/kernel"].astype(np.float64)
@@ -337,7 +325,8 @@ class TestPooling:
     )
 
   def test_no_texts_no_vectors(self, model):
-    found = extractor(model, pooling="cls", layer_combination="concat")
+    options = {"layer_combination": "concat", "exclude_special": False}
+    found = extractor(model, pooling="cls", batch_size=3, **options)
     assert found.answers([]) == []
     assert found.task.vector_shape(model.config) == (64,)
     assert found.answers(["a"])[0].vector.shape == (64,)
