@@ -32,12 +32,11 @@ WORDS = re.findall(
 def make_folder(tmp_path_factory, golden, goldens):
   """Makes the folder that a training leaves; returns it and its weights."""
 
-  def make(kind="classification", seed=5, long_text="head", is_pair=False):
-    label_type = LABEL_TYPES[kind]
-    folder = tmp_path_factory.mktemp(kind)
-    values = golden_values(golden, label_type.num_outputs, seed)
-    settings = ClassifierSettings(12, long_text=long_text, is_pair=is_pair)
-    settings = settings.with_label_type(label_type)
+  def make(long_text="head"):
+    folder = tmp_path_factory.mktemp("classification")
+    values = golden_values(golden, 3)
+    settings = ClassifierSettings(12, long_text=long_text)
+    settings = settings.with_label_type(LABEL_TYPES["classification"])
     checkpoints.write_release(
       str(folder),
       values,
@@ -64,14 +63,9 @@ def ids_of(goldens):
   """The function of words that gives their pieces' ids, [CLS] and all."""
   vocab = tokenization.load_vocab(str(goldens / "vocab.txt"))
 
-  def ids(*texts):
-    pieces = [
-      ["[CLS]", *texts[0], "[SEP]"],
-      *([*t, "[SEP]"] for t in texts[1:]),
-    ]
-    flat = [vocab[piece] for text in pieces for piece in text]
-    segments = [i for i, text in enumerate(pieces) for _ in text]
-    return [np.array([row]) for row in (flat, [1] * len(flat), segments)]
+  def ids(words):
+    flat = [vocab[piece] for piece in ("[CLS]", *words, "[SEP]")]
+    return [np.array([row]) for row in (flat, [1] * len(flat), [0] * len(flat))]
 
   return ids
 
