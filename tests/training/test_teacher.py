@@ -1,6 +1,7 @@
 """The soft targets of each task, and the files that keep them."""
 
 import dataclasses
+import functools
 import logging
 import types
 
@@ -25,19 +26,12 @@ KINDS = [name for name in task_folders.INPUTS if name]
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory, golden, goldens):
-  """A function: the trained model of a kind of task, its examples, its folder.
+  """A function from a kind of task to a trained model and its examples."""
 
-  Each call gives a task of its own.
-  """
-  folders = {}
-
+  @functools.cache
   def load(kind, seed=5):
-    if (kind, seed) not in folders:
-      folder = tmp_path_factory.mktemp("teacher")
-      folders[kind, seed] = task_folders.write(
-        folder, kind, golden, goldens, seed
-      )
-    model = bert.load(folders[kind, seed])
+    folder = tmp_path_factory.mktemp("teacher")
+    model = bert.load(task_folders.write(folder, kind, golden, goldens, seed))
     inputs = map(model.parse, task_folders.INPUTS[kind])
     examples = [model.task.example(*texts) for texts in inputs]
     return types.SimpleNamespace(
