@@ -196,32 +196,6 @@ class TestInstances:
       assert instance.segment_ids == segments
       assert restored(instance).count("[CLS]") == 1
 
-  @hypothesis.given(SEEDS)
-  def test_label_says_whether_b_is_of_another_document(self, seed):
-    documents = [[["a"], ["a", "b"]] * 6, [["c"], ["d", "c"]] * 6]
-    seen = collections.Counter()
-    for instance in iterate(documents, seed=seed, dupe_factor=3):
-      a, b = parts(instance)
-      assert instance.is_random_next == set(a).isdisjoint(b)
-      seen[instance.is_random_next] += 1
-    assert len(seen) == 2
-
-  def test_passes_and_progress(self):
-    documents = [[["a"]], [["b"]], [["c"]]]
-    done = []
-    made = iterate(
-      documents,
-      dupe_factor=4,
-      max_predictions_per_seq=0,
-      next_sentence_prediction=False,
-      document_done=lambda: done.append(None),
-    )
-    order = [instance.tokens[1] for instance in made]
-    assert len(done) == 12
-    assert order == order[:3] * 4
-    assert sorted(order[:3]) == ["a", "b", "c"]
-    assert documents == [[["a"]], [["b"]], [["c"]]]
-
 
 class TestWithoutNextSentence:
   @hypothesis.given(DOCUMENTS, st.integers(4, 12), SEEDS)

@@ -308,27 +308,6 @@ class TestFailures:
         append(self.rows())
 
 
-class _Counted(io.BytesIO):
-  """Counts its flushes but for the one that closes it."""
-
-  flushes = 0
-
-  def flush(self):
-    self.flushes += 1
-
-
-class TestFlushes:
-  def test_standard_output_is(self, monkeypatch, found, extractor):
-    file = _Counted()
-    monkeypatch.setattr("sys.stdout", types.SimpleNamespace(buffer=file))
-    with feature_files.open_features("-", extractor) as append:
-      for row in found:
-        before = file.flushes
-        append([row])
-        assert file.flushes > before
-        assert file.getvalue().endswith(b"\n")
-
-
 class TestLines:
   def read(self, content, path):
     path.write_bytes(content)

@@ -139,21 +139,6 @@ class TestWritePredictions:
     lines = (tmp_path / "test_results.tsv").read_text().splitlines()
     assert len(lines) == 2100
 
-  @pytest.mark.parametrize("had_files", [False, True])
-  def test_whole_or_not_at_all(self, tmp_path, had_files):
-    if had_files:
-      self.write(tmp_path)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-
-    def broken():
-      yield from [self.logits[0]] * 1500
-      raise KeyboardInterrupt
-
-    examples = [self.examples[0]] * 2000
-    with pytest.raises(KeyboardInterrupt):
-      self.write(tmp_path, examples, broken())
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
 
 class Stub:
   """Answers with the length of a text; of a pair, with both lengths."""

@@ -7,7 +7,6 @@ import os
 
 import plain_squad
 import pytest
-import sentencepiece
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,24 +33,6 @@ def small(tmp_path_factory):
   pieces += [*letters, *(f"##{letter}" for letter in rest)]
   path.write_text("".join(f"{piece}\n" for piece in pieces), "utf-8")
   return {lower: make_tokenizer(path, lower) for lower in (True, False)}
-
-
-@pytest.fixture(scope="module")
-def sentences(tmp_path_factory):
-  """A tokenizer of a SentencePiece model."""
-  folder = tmp_path_factory.mktemp("sentencepiece")
-  text = ["the cat sat on the mat", "a bat ate that oat", "Mats and cats"] * 20
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(text),
-    model_prefix=str(folder / "model"),
-    vocab_size=40,
-    hard_vocab_limit=False,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    minloglevel=2,
-  )
-  return tokenization.FullTokenizer(
-    None, True, spm_model_file=str(folder / "model.model")
-  )
 
 
 def qa(name="q", question="a?", answers=(("a", 0),), **more):
@@ -428,13 +409,6 @@ class TestWindows:
     (features,) = featurize(examples, small[True], 12, 1, 9, False)
     assert (features.unique_id, features.example_index) == (1000000000, 2)
 
-  def test_the_answer_is_tightened_to_its_pieces(self, small):
-    # Behind [CLS] and [SEP] stand "c" and "-".
-    answer = squad.SquadExample("q", "", ["c", "-1ab-1."], "1ab", 1, 1)
-    (features,) = featurize([answer], small[True], 20, 5, 9, True)
-    assert features.tokens[2:6] == ["c", "-", "1", "##ab"]
-    assert (features.start_position, features.end_position) == (4, 5)
-
   @pytest.mark.parametrize(
     ("context", "text", "offset", "span"),
     [
@@ -452,17 +426,6 @@ class TestWindows:
     (features,) = featurize(examples, small[True], 20, 5, 0, True)
     found = features.start_position - 2, features.end_position - 2
     assert found == span
-
-  def test_sentencepiece(self, sentences):
-    example = squad.SquadExample(
-      "q", "cat?", ["the", "cat", "sat."], "cat", 1, 1
-    )
-    (features,) = featurize([example], sentences, 40, 5, 9, True)
-    begin, end = features.start_position, features.end_position
-    assert "".join(features.tokens[begin : end + 1]) == "\u2581cat"
-    assert features.input_ids[0] == sentences.vocab["[CLS]"]
-    (expected,) = plain_squad.plain_features(example, sentences, 40, 5, 9, True)
-    assert features == expected
 
 
 @pytest.fixture

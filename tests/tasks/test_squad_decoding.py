@@ -502,28 +502,6 @@ class TestSpans:
     assert text[slice(*found.span)] == found.text == "are so"
 
 
-class TestErrors:
-  def test_files_stay_as_they_were(self, tmp_path):
-    path = tmp_path / "predictions.json"
-    path.write_text("old")
-    windows = [window([["a"]], n, example_index=n) for n in range(2)]
-    with pytest.raises(KeyError, match="1"):
-      squad_decoding.write_predictions(
-        [example("a", "x"), example("a", "y")],
-        windows,
-        [result(windows[0])],
-        20,
-        30,
-        True,
-        str(path),
-        str(tmp_path / "nbest.json"),
-        str(tmp_path / "odds.json"),
-        True,
-      )
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 class TestFiles:
   def test_a_question_without_windows_keeps_its_place(self, tmp_path):
     asked = [example("a", name) for name in "xyz"]

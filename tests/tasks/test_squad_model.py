@@ -389,26 +389,6 @@ def test_predictions_without_scores(tmp_path, tokenizer, content, keeps_scores):
   assert kept == (scores if keeps_scores else [])
 
 
-def test_no_answers_beside_the_scores_of_others(
-  tmp_path, tokenizer, monkeypatch
-):
-  """Earlier scores are gone before an answer is written."""
-  content = json.dumps({"predictions": "predictions.json"})
-  for name in ("eval_results.txt", "eval_results.json", "answer.html"):
-    (tmp_path / name).write_text(content)
-  left = []
-
-  def write_answers(*_):
-    left.extend(os.listdir(tmp_path))
-    raise KeyboardInterrupt
-
-  monkeypatch.setattr(squad_model, "write_answers", write_answers)
-  task = SquadTask(SMALL, tokenizer, {"test": "test.json"})
-  with pytest.raises(KeyboardInterrupt):
-    write(task, tmp_path)
-  assert left == []
-
-
 def _question_file(path, **answers):
   question = {"id": "q", "question": "what was this ?", **answers}
   paragraph = {"context": "the city", "qas": [question]}

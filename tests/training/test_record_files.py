@@ -391,22 +391,6 @@ class TestTraining:
       assert batch["ordinals"].tolist() == [*range(5 * step, 5 * step + 5)]
       assert batch["is_real_example"].all()
 
-  def test_each_record_is_read_once_an_epoch(self, files, monkeypatch):
-    read = []
-
-    def count(rows):
-      read.extend(rows.tolist())
-      return RecordFiles.read(files, rows)
-
-    monkeypatch.setattr(files, "read", count)
-    with constants(4, 8):
-      # 23 rows and no more make 7 batches of 3; two rows wait for the next.
-      parts = itertools.islice(plan(files.block_sizes, 3), 6)
-      list(inputs.read_parts(files, parts))
-    assert max(np.bincount(read)) <= 2
-    epoch = read[:23]
-    assert sorted(epoch) == list(range(23))
-
   def test_what_is_passed_over_is_not_read(self, files, monkeypatch):
     def refuse(rows):
       raise AssertionError("reads")
