@@ -1,4 +1,4 @@
-"""An experiment on tasks whose rows have other shapes than a classifier's."""
+"""An experiment on a task whose rows have other shapes than a classifier's."""
 
 import contextlib
 import json
@@ -62,9 +62,13 @@ def run(task, folder, *splits, **changes):
   ).run()
 
 
-class ToyTask(Task):
-  """Examples are lists of word ids; every example is one row."""
+class Tagging(Task):
+  """A number for each word: labels and outputs are [B, S].
 
+  Examples are lists of word ids, and each is one row.
+  """
+
+  name = "tagging"
   metrics = ("score",)
 
   def __init__(self, examples):
@@ -78,24 +82,6 @@ class ToyTask(Task):
 
   def head_shapes(self, config):
     return {"toy/kernel": [config.hidden_size, 1]}
-
-  def _project(self, x):
-    kernel = variables.get_variable(
-      "toy/kernel", [CONFIG.hidden_size, 1], modeling.create_initializer()
-    )
-    return tf.tensordot(x, kernel, 1)[..., 0]
-
-  def answer(self, example, predictions):
-    return predictions
-
-  def write(self, folder, rows, answers):
-    self.predicted = [row for (row,) in answers]
-
-
-class Tagging(ToyTask):
-  """A number for each token: labels and outputs are [B, S]."""
-
-  name = "tagging"
 
   def feature_spec(self, is_training):
     names = (*records.SEQUENCES, "label_ids")
@@ -115,10 +101,19 @@ class Tagging(ToyTask):
 
   def outputs(self, bert, features, mode):
     labels = tf.cast(features["label_ids"], tf.float32)
-    values = self._project(bert.get_sequence_output())
+    kernel = variables.get_variable(
+      "toy/kernel", [CONFIG.hidden_size, 1], modeling.create_initializer()
+    )
+    values = tf.tensordot(bert.get_sequence_output(), kernel, 1)[..., 0]
     self.seen_shapes.add(tuple(labels.shape[1:]))
     loss = tf.reduce_mean(tf.square(values - labels), axis=1)
     return Outputs(loss, predictions={"values": values, "ids": labels})
+
+  def answer(self, example, predictions):
+    return predictions
+
+  def write(self, folder, rows, answers):
+    self.predicted = [row for (row,) in answers]
 
   def score(self, rows, answers):
     total = 0.0
@@ -131,46 +126,8 @@ class Tagging(ToyTask):
     return Evaluation({"score": total})
 
 
-class Choosing(ToyTask):
-  """One vector scores each choice: features are [B, N, S]."""
-
-  name = "choosing"
-
-  def feature_spec(self, is_training):
-    feature = records.Feature((3, 16), cut_axes=("choice", records.POSITION))
-    spec = dict.fromkeys(records.SEQUENCES, feature)
-    return {**spec, "label_ids": records.Feature()}
-
-  def features(self, examples, is_training):
-    for choices in examples:
-      ids, mask = np.zeros([2, 3, 16], int)
-      for choice, row in enumerate(choices):
-        ids[choice, : len(row)] = row
-        mask[choice, : len(row)] = 1
-      row = {"input_ids": ids, "input_mask": mask}
-      yield [{**row, "segment_ids": ids * 0, "label_ids": len(choices) - 1}]
-
-  def outputs(self, bert, features, mode):
-    shape = tf.shape(features["input_ids"])[:2]
-    self.seen_shapes.add(tuple(features["input_ids"].shape[1:]))
-    scores = tf.reshape(self._project(bert.get_pooled_output()), shape)
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels=features["label_ids"], logits=scores
-    )
-    return Outputs(loss, predictions={"scores": scores})
-
-  def score(self, rows, answers):
-    sizes = [len(row["scores"]) for (row,) in answers]
-    for size, choices in zip(sizes, rows.examples, strict=True):
-      assert len(choices) <= size <= 3
-    return Evaluation({"score": float(sum(sizes))})
-
-
 LENGTHS = [2, 9, 4, 4, 16, 3, 5, 2, 7, 11]
 TOKENS = [[1 + (i + k) % 19 for k in range(n)] for i, n in enumerate(LENGTHS)]
-CHOICES = [
-  [list(range(1, 2 + (i + k) % 7)) for k in range(2 + i % 2)] for i in range(10)
-]
 
 
 @pytest.fixture(scope="module")
@@ -194,15 +151,6 @@ def test_labels_of_tokens_need_no_change_below(tagged):
   assert checkpoints.training_checkpoints(str(folder)) == [
     str(folder / "model.ckpt-5")
   ]
-
-
-def test_choices_need_no_change_below(tmp_path):
-  task = Choosing(CHOICES)
-  run(task, tmp_path, "train", "dev", **tiny_task.HEAD_ONLY)
-  assert task.seen_shapes == {(None, None)}
-  static = Choosing(CHOICES)
-  run(static, tmp_path, "dev", pad_to_max_length=True)
-  assert static.seen_shapes == {(3, 16)}
 
 
 def test_nothing_is_written_before_all_is_checked(tmp_path):

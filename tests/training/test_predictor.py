@@ -256,16 +256,6 @@ class TestModel:
 
     return save
 
-  def test_a_head_starts_from_the_checkpoint(self, golden, rows, changed):
-    kernel = np.linspace(-1, 1, 96, dtype=np.float32).reshape(3, 32)
-    bias = np.float32([1, 2, 3])
-    other = changed(output_weights=kernel, output_bias=bias)
-    run = predictor.Predictor(other, HEAD)
-    pooled = golden.arrays["forward/pooled_output"]
-    np.testing.assert_allclose(
-      run(rows)["logits"], pooled @ kernel.T + bias, rtol=0, atol=2e-4
-    )
-
   def test_a_missing_variable_is_named(self, model, changed):
     with pytest.raises(ValueError, match="lacks output_weights and 1 more"):
       predictor.Predictor(model, HEAD)
@@ -283,23 +273,6 @@ class TestModel:
     np.testing.assert_allclose(
       tokens, expected_tokens(golden, 0), rtol=0, atol=2e-5
     )
-
-  def test_infinite_outputs_are_an_error(self, rows, changed):
-    name = "bert/pooler/dense/bias"
-    kernel = "bert/pooler/dense/kernel"
-
-    def compute(bert, features):
-      bias = variables.get_variable(name, [32])[tf.newaxis]
-      return {"bias": tf.repeat(bias, tf.shape(features["input_ids"])[0], 0)}
-
-    task = ComputedTask(compute, {"bias": (32,)}, optional=[kernel])
-    for wrong in (np.nan, np.inf):
-      bias = np.full(32, wrong, np.float32)
-      other = changed(**{name: bias, kernel: None})
-      run = predictor.Predictor(other, task)
-      message = f"^checkpoint {other.checkpoint} gives bias that are infinite"
-      with pytest.raises(predictor.InfiniteOutputError, match=message):
-        run(rows)
 
   @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
   def test_an_unknown_precision(self, model, precision):

@@ -49,16 +49,6 @@ def test_vectors_are_near(golden, goldens, tmp_path, runtime, caplog):
   np.testing.assert_array_equal(again[0]["vector"], small[0]["vector"])
 
 
-def test_other_weights_get_another_file(golden, goldens, tmp_path):
-  names = []
-  for seed in (5, 6):
-    task_folders.write(tmp_path, "classification", golden, goldens, seed)
-    bert.load(tmp_path, runtime="onnxruntime", precision="int8")
-    (path,) = _int8_files(tmp_path)
-    names.append(path.name)
-  assert names[0] != names[1]
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, goldens):
   """The folder of a training with a development set."""
