@@ -129,33 +129,30 @@ class TestBasicTokenizer:
       found = tokenization.BasicTokenizer(lower_cases).tokenize(text)
       assert found == tokens.split(" ") * bool(tokens)
 
-  @pytest.mark.parametrize("mark", string.punctuation)
-  def test_every_ascii_symbol_stands_apart(self, mark):
-    tokens = tokenization.BasicTokenizer().tokenize(f"a{mark}{mark}b")
-    assert tokens == ["a", mark, mark, "b"]
+  def test_every_ascii_symbol_stands_apart(self):
+    for mark in string.punctuation:
+      tokens = tokenization.BasicTokenizer().tokenize(f"a{mark}{mark}b")
+      assert tokens == ["a", mark, mark, "b"]
 
 
-class TestWordpieceTokenizer:
-  def cut(self, text, *pieces, **kwargs):
-    return tokenization.WordpieceTokenizer(pieces, **kwargs).tokenize(text)
-
-  def test_never_turns_back(self):
+@pytest.mark.parametrize(
+  ("text", "vocabulary", "pieces"),
+  [
     # "a" and "##bc" would do, but "ab" is longer than "a".
-    assert self.cut("abc", "a", "ab", "##bc") == ["[UNK]"]
+    ("abc", "a ab ##bc", "[UNK]"),
+    ("playing playx play", "play ##ing", "play ##ing [UNK] play"),
+    ("a" * 200, "a ##a", " ".join(["a"] + ["##a"] * 199)),
+    ("a" * 201, "a ##a", "[UNK]"),
+  ],
+)
+def test_wordpiece(text, vocabulary, pieces):
+  tokenizer = tokenization.WordpieceTokenizer(vocabulary.split())
+  assert tokenizer.tokenize(text) == pieces.split()
 
-  def test_a_word_is_cut_whole_or_not_at_all(self):
-    pieces = self.cut("playing playx play", "play", "##ing")
-    assert pieces == ["play", "##ing", "[UNK]", "play"]
 
-  def test_two_hundred_characters_at_most(self):
-    assert self.cut("a" * 200, "a", "##a") == ["a"] + ["##a"] * 199
-    assert self.cut("a" * 201, "a", "##a") == ["[UNK]"]
-
-  def test_arguments(self):
-    pieces = self.cut(
-      "aaa aa b", "a", "##a", unk_token="?", max_input_chars_per_word=2
-    )
-    assert pieces == ["?", "a", "##a", "?"]
+def test_arguments_of_wordpiece():
+  tokenizer = tokenization.WordpieceTokenizer(["a", "##a"], "?", 2)
+  assert tokenizer.tokenize("aaa aa b") == ["?", "a", "##a", "?"]
 
 
 class TestFullTokenizer:
@@ -320,17 +317,12 @@ class TestVocabulary:
     assert tokenization.load_vocab(path)["g"] == 3
 
   def test_conversions(self):
-    vocab = collections.OrderedDict([("a", 0), ("##b", 7)])
-    ids = tokenization.convert_tokens_to_ids(vocab, ["##b", "a", "##b"])
+    vocab, pieces = {"a": 0, "##b": 7}, ["##b", "a", "##b"]
+    ids = tokenization.convert_tokens_to_ids(vocab, pieces)
     assert ids == [7, 0, 7]
     inverse = {0: "a", 7: "##b"}
-    assert tokenization.convert_ids_to_tokens(inverse, ids) == [
-      "##b",
-      "a",
-      "##b",
-    ]
+    assert tokenization.convert_ids_to_tokens(inverse, ids) == pieces
     assert tokenization.convert_by_vocab(vocab, ("a",)) == [0]
-    assert tokenization.convert_by_vocab(vocab, []) == []
 
   def test_unknown_piece_is_a_key_error(self):
     with pytest.raises(KeyError, match="zebra"):
@@ -374,20 +366,14 @@ class TestCaseMatchesCheckpoint:
     with pytest.raises(ValueError, match="--do_lower_case"):
       validate(not lower_cased, path)
 
-  @pytest.mark.parametrize("do_lower_case", [True, False])
-  @pytest.mark.parametrize(
-    "path",
-    [
-      None,
-      "",
-      "bert_model.ckpt",
-      "/models/mine/bert_model.ckpt",
+  def test_other_names_pass(self):
+    for path in (
+      *(None, "", "bert_model.ckpt", "/models/mine/bert_model.ckpt"),
       "/models/mycased_L-12_H-768_A-12/bert_model.ckpt",
       "/cased_L-12_H-768_A-12/tuned/model.ckpt-3",
-    ],
-  )
-  def test_other_names_pass(self, do_lower_case, path):
-    tokenization.validate_case_matches_checkpoint(do_lower_case, path)
+    ):
+      for do_lower_case in (True, False):
+        tokenization.validate_case_matches_checkpoint(do_lower_case, path)
 
 
 SENTENCES = (

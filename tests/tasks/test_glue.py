@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from absl import logging
 from tiny_task import write_tsv
 
 from bert.tasks import glue
@@ -304,46 +303,25 @@ class TestLayouts:
       lambda: read(processor, set_type, tmp_path),
       lambda: processor.get_example_sets(str(tmp_path), set_type),
     ):
-      with pytest.raises(ValueError, match="--task_name=AX has only") as e:
+      with pytest.raises(
+        ValueError, match=r"=AX has only a test set; .*=MNLI,AX, .*--do_predict"
+      ):
         call()
-      assert str(e.value) == (
-        "--task_name=AX has only a test set; train --task_name=MNLI,AX, or "
-        "pass --do_predict with --init_checkpoint of a model trained on MNLI"
-      )
-
-
-@pytest.fixture
-def logged(monkeypatch):
-  """What is logged."""
-  return collect(monkeypatch, "info")
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-  """The warnings that are logged."""
-  return collect(monkeypatch, "warning")
-
-
-def collect(monkeypatch, level):
-  lines = []
-  monkeypatch.setattr(
-    logging, level, lambda text, *values: lines.append(text % values)
-  )
-  return lines
 
 
 class TestRowsLeftOut:
   @pytest.mark.parametrize("set_type", ["train", "dev"])
-  def test_broken_rows_of_qqp(self, tmp_path, set_type, logged):
+  def test_broken_rows_of_qqp(self, tmp_path, set_type, caplog):
     names, line, *_ = LAYOUTS["qqp"]
     # As when a question has a newline in it.
     path = write_tsv(
       tmp_path / f"{set_type}.tsv", names, line[:4], line[3:], line
     )
+    caplog.set_level("INFO", "absl")
     assert read(glue.PROCESSORS["qqp"](), set_type, tmp_path) == [
       (f"{set_type}-3", "Why?", "How so?", "0")
     ]
-    assert logged == [f"{path}: skipped 2 unusable rows"]
+    assert caplog.messages == [f"{path}: skipped 2 unusable rows"]
 
   def test_a_test_set_lacks_no_row(self, tmp_path):
     _, _, names, line, *_ = LAYOUTS["qqp"]
@@ -359,13 +337,14 @@ class TestRowsLeftOut:
     with pytest.raises(ValueError, match=r"dev\.tsv:3: 1 column,"):
       read(glue.PROCESSORS[key](), "dev", tmp_path)
 
-  def test_snli_without_gold_label(self, tmp_path, logged):
+  def test_snli_without_gold_label(self, tmp_path, caplog):
     names, line, *_ = LAYOUTS["snli"]
     path = write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"], line)
+    caplog.set_level("INFO", "absl")
     assert read(glue.PROCESSORS["snli"](), "dev", tmp_path) == [
       ("dev-2", "A dog runs.", "A dog moves.", "entailment")
     ]
-    assert logged == [f"{path}: skipped 1 unusable row"]
+    assert caplog.messages == [f"{path}: skipped 1 unusable row"]
 
 
 class TestImdb:
@@ -481,25 +460,17 @@ class TestTable:
       assert set(glue.TASKS[key].metrics) == {"accuracy", "f1"}
 
   @pytest.mark.parametrize(
-    ("name", "key"),
+    ("names", "key"),
     [
-      ("SST-2", "sst-2"),
-      ("sst2", "sst-2"),
-      ("SST_2", "sst-2"),
-      ("sts-b", "sts-b"),
-      ("STSB", "sts-b"),
+      ("SST-2 sst2 SST_2", "sst-2"),
+      ("sts-b STSB", "sts-b"),
       ("MNLI", "mnli"),
-      ("CoLA", "cola"),
-      ("imdb", "imdb"),
+      ("My_Task my-task MYTASK", "My_Task"),  # A user's own.
     ],
   )
-  def test_find_task(self, name, key):
-    assert glue.find_key(name) == key
-
-  @pytest.mark.parametrize("name", ["My_Task", "my-task", "MYTASK"])
-  def test_find_a_users_own(self, name):
+  def test_find_task(self, names, key):
     processors = {**glue.PROCESSORS, "My_Task": DataProcessor}
-    assert glue.find_key(name, processors) == "My_Task"
+    assert {glue.find_key(n, processors) for n in names.split()} == {key}
 
   def test_unknown_task(self):
     with pytest.raises(
@@ -557,19 +528,15 @@ class TestTaskFolder:
       assert glue.task_folder(str(tmp_path), ax) == str(tmp_path / name)
 
 
-class TestFilesAsTheyAre:
-  def texts(self, tmp_path, content):
-    (tmp_path / "train.tsv").write_bytes(content)
-    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
-    return [example.text_a for example in examples]
-
-  @pytest.mark.parametrize(
-    "text",
-    ['"So" she said', '"Open only', 'a "" b', "it's", "tail\u2028piece", " x "],
-  )
-  def test_text_is_kept(self, tmp_path, text):
-    content = f"a\t1\t\t{text}\nb\t1\t\tNext.\n".encode()
-    assert self.texts(tmp_path, content) == [text, "Next."]
+@pytest.mark.parametrize(
+  "text",
+  ['"So" she said', '"Open only', 'a "" b', "it's", "tail\u2028piece", " x "],
+)
+def test_text_is_kept(tmp_path, text):
+  content = f"a\t1\t\t{text}\nb\t1\t\tNext.\n".encode()
+  (tmp_path / "train.tsv").write_bytes(content)
+  examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
+  assert [example.text_a for example in examples] == [text, "Next."]
 
 
 class TestErrors:
@@ -583,15 +550,15 @@ class TestErrors:
     return message
 
   def test_examples_know_their_place(self, tmp_path):
-    path = write_tsv(tmp_path / "train.tsv", *self.LINES)
-    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
-    assert [e.where for e in examples] == [f"{path}:1", f"{path}:2"]
-
-  def test_lines_are_counted_from_the_header(self, tmp_path):
-    line = ("1", "x", "y", "One.", "Two.")
-    path = write_tsv(tmp_path / "train.tsv", TestMrpc.HEADER, line, line)
-    examples = glue.MrpcProcessor().get_train_examples(str(tmp_path))
-    assert [e.where for e in examples] == [f"{path}:2", f"{path}:3"]
+    row = ("1", "x", "y", "One.", "Two.")
+    for processor, lines, first in (
+      (glue.MrpcProcessor(), (TestMrpc.HEADER, row, row), 2),
+      (glue.ColaProcessor(), self.LINES, 1),
+    ):
+      path = write_tsv(tmp_path / "train.tsv", *lines)
+      examples = processor.get_train_examples(str(tmp_path))
+      places = [f"{path}:{number}" for number in (first, first + 1)]
+      assert [e.where for e in examples] == places
 
   @pytest.mark.parametrize(
     ("line", "columns"),
@@ -615,39 +582,37 @@ class TestErrors:
     ],
   )
   def test_a_first_line_that_is_no_header(
-    self, tmp_path, warnings, processor, line, label
+    self, tmp_path, caplog, processor, line, label
   ):
     path = write_tsv(tmp_path / "train.tsv", line, line)
     assert len(processor().get_train_examples(str(tmp_path))) == 1
-    (warning,) = warnings
-    assert warning == (
-      f"{path}:1: the first line is skipped as a header, but has the label "
-      f"{label!r}; if it is an example, add a header before it"
+    (warning,) = caplog.messages
+    assert warning.startswith(
+      f"{path}:1: the first line is skipped as a header"
     )
+    assert warning.endswith("; if it is an example, add a header before it")
+    assert f"has the label {label!r}" in warning
 
   def test_the_form_of_a_file(self, tmp_path):
     write_tsv(tmp_path / "train.tsv", ("label", "text"), ("1", "a text"))
     message = self.message(tmp_path, glue.MrpcProcessor())
-    assert message.endswith(
-      "train.tsv:2: 2 columns, expected 5 or more, separated by tabs; download "
-      "the files of MRPC again: it has a header, and these columns, from 0, "
-      "between tabs: text in 3, second text in 4, label in 0; for files of "
-      "your own, pass --task_name=custom"
-    )
+    assert "train.tsv:2: 2 columns, expected 5 or more" in message
+    assert "text in 3, second text in 4, label in 0; for files of" in message
+    assert message.endswith("your own, pass --task_name=custom")
 
   def test_missing_file(self, tmp_path):
     message = self.message(tmp_path)
     assert f"--data_dir={tmp_path}" in message
     assert "train.tsv" in message
 
-  def test_missing_mismatched_set(self, tmp_path, warnings):
+  def test_missing_mismatched_set(self, tmp_path, caplog):
     """The original reads the matched set alone."""
     processor = glue.MnliProcessor()
     TestMnli().write(tmp_path / "dev_matched.tsv", 16, "1", "neutral")
     for _ in range(2):
       sets = processor.get_example_sets(str(tmp_path), "dev")
       assert list(sets) == [""]
-    (warning,) = warnings
+    (warning,) = caplog.messages
     assert f"{tmp_path}/dev_mismatched.tsv does not exist" in warning
     TestMnli().write(tmp_path / "test_mismatched.tsv", 10, "1")
     with pytest.raises(ValueError, match=r"has no test_matched\.tsv"):
