@@ -13,6 +13,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 import gc
 import json
 import pathlib
+import shutil
 import signal
 import tempfile
 
@@ -82,3 +83,20 @@ def mrpc(goldens):
   lines = (goldens / "mrpc_features.jsonl").read_text("utf-8").splitlines()
   assert len(lines) == 180
   return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(goldens):
+  """The tokenizer of the goldens, which lower-cases."""
+  import tokenization
+
+  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory, goldens):
+  """The golden model, as an unzipped release has it."""
+  folder = tmp_path_factory.mktemp("release") / "model"
+  shutil.copytree(goldens / "model", folder)
+  shutil.copy(goldens / "vocab.txt", folder)
+  return folder

@@ -1,8 +1,6 @@
 """The encoder against the original's outputs and the papers' counts."""
 
-import collections
 import json
-import math
 import re
 
 import numpy as np
@@ -108,20 +106,6 @@ def test_function_outputs_are_the_originals(golden, jit_compile):
   _assert_golden(forward(), golden)
 
 
-def test_unknown_lengths_give_the_same_outputs(golden):
-  store = golden.store()
-  signature = [tf.TensorSpec([None, None], tf.int64)] * 3
-
-  @tf.function(input_signature=signature, autograph=False)
-  def forward(ids, mask, types):
-    with store:
-      model = modeling.BertModel(golden.config, False, ids, mask, types)
-      return _outputs(model)
-
-  names = ("input_ids", "input_mask", "segment_ids")
-  _assert_golden(forward(*(golden.inputs[n] for n in names)), golden)
-
-
 def test_v1_session_as_in_code_for_the_original(golden):
   v1 = tf.compat.v1
   with tf.Graph().as_default(), v1.Session() as session:
@@ -149,79 +133,22 @@ def test_v1_session_as_in_code_for_the_original(golden):
 
 def test_partitioned_variables_in_a_v1_graph(golden):
   v1 = tf.compat.v1
+  fields = golden.config.to_dict() | {"num_hidden_layers": 1}
+  config = modeling.BertConfig.from_dict(fields)
   with tf.Graph().as_default(), v1.Session() as session:
     parts = v1.fixed_size_partitioner(2)
     with v1.variable_scope("", partitioner=parts):
-      model = _build(golden)
+      model = modeling.BertModel(config, True, golden.inputs["input_ids"])
       loss = tf.reduce_sum(model.get_pooled_output())
       train_op = optimization.create_optimizer(loss, 1e-3, 10, 0, False)
     v1.train.init_from_checkpoint(golden.checkpoint, {"bert/": "bert/"})
     session.run(v1.global_variables_initializer())
-    outputs = session.run(_outputs(model))
+    embedded, before = session.run([model.get_embedding_output(), loss])
     session.run(train_op)
-    assert session.run(loss) < outputs["pooled_output"].sum()
-  _assert_golden(outputs, golden)
-
-
-def test_two_models_in_a_v1_graph_have_variables_of_their_own(golden):
-  with tf.Graph().as_default():
-    for _ in range(2):
-      _build(golden)
-    names = {v.name.split("/")[0] for v in tf.compat.v1.trainable_variables()}
-  assert names == {"bert", "bert_1"}
-
-
-def _operations(tensors):
-  """Names of all operations that tensors or operations depend on."""
-  found = set()
-  todo = [getattr(t, "op", t) for t in tf.nest.flatten(tensors)]
-  while todo:
-    operation = todo.pop()
-    if operation.name not in found:
-      found.add(operation.name)
-      todo += [x.op for x in operation.inputs] + list(operation.control_inputs)
-  return found
-
-
-def _everything(model):
-  return [
-    *_outputs(model).values(),
-    *model.get_all_attention_probs(),
-    model.get_embedding_table(),
-  ]
-
-
-@pytest.mark.parametrize(
-  "read",
-  [
-    modeling.BertModel.get_pooled_output,
-    modeling.BertModel.get_sequence_output,
-    modeling.BertModel.get_all_encoder_layers,
-    _everything,
-  ],
-)
-@pytest.mark.parametrize("is_training", [False, True])
-def test_a_v1_graph_has_no_operation_without_use(golden, read, is_training):
-  v1 = tf.compat.v1
-  config = _config(2, 128) if is_training else golden.config
-  with tf.Graph().as_default() as graph:
-    ids, mask, types = (v1.placeholder(tf.int32, [None, None]) for _ in "123")
-    model = modeling.BertModel(config, is_training, ids, mask, types)
-    outputs = read(model)
-    own = [variables.name_of(v) + "/" for v in v1.global_variables()]
-    initializers = [v.initializer for v in v1.global_variables()]
-    used = _operations([outputs, initializers, mask])
-    names = {op.name for op in graph.get_operations()}
-  assert {n for n in names - used if not n.startswith(tuple(own))} == set()
-  assert len(names) > 100
-
-
-def _softmax_shapes(graph):
-  return [
-    op.outputs[0].shape.as_list()
-    for op in graph.get_operations()
-    if op.type == "Softmax"
-  ]
+    assert session.run(loss) < before
+  # The golden rows have segments, too; the first token has segment 0.
+  expected = golden.arrays["forward/embedding_output"][:, 0]
+  np.testing.assert_allclose(embedded[:, 0], expected, rtol=0, atol=1e-5)
 
 
 def test_the_last_layer_at_positions_alone(golden):
@@ -233,11 +160,6 @@ def test_the_last_layer_at_positions_alone(golden):
   expected = np.take_along_axis(expected, positions[:, :, np.newaxis], axis=1)
   found = model.sequence_output_at(tf.constant(positions))
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-  with tf.Graph().as_default() as graph:
-    model = _build(golden)
-    model.sequence_output_at(tf.constant(positions))
-  shapes = [[4, 4, 32, 32], [4, 4, 5, 32]]
-  assert _softmax_shapes(graph) == shapes
 
 
 def test_eager_mode_computes_what_is_read(golden, monkeypatch):
@@ -267,30 +189,6 @@ def test_getters_outside_the_graph_of_the_model(golden):
   assert all(x.graph is graph for x in outputs)
   assert model.get_pooled_output() is outputs[0]
   assert model.pooled_output is outputs[0]
-
-
-def test_getters_inside_a_branch(golden):
-  store = golden.store()
-
-  @tf.function(autograph=False)
-  def forward(condition):
-    with store:
-      model = _build(golden)
-    pooled = tf.cond(
-      condition, model.get_pooled_output, lambda: tf.zeros([4, 32])
-    )
-    return pooled, model.get_pooled_output()
-
-  expected = golden.arrays["forward/pooled_output"]
-  for pooled in forward(tf.constant(True)):
-    np.testing.assert_allclose(pooled, expected, atol=1e-5)
-
-
-def test_outputs_are_on_the_device_of_the_model(golden):
-  with tf.Graph().as_default():
-    with tf.device("/device:CPU:1"):
-      model = _build(golden)
-    assert model.get_pooled_output().device == "/device:CPU:1"
 
 
 def _block_weights(golden, index):
@@ -434,10 +332,12 @@ def _probs_eagerly(golden, precision):
 
 
 @pytest.mark.parametrize(
-  ("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.03)]
-)
-@pytest.mark.parametrize(
-  "way", [_probs_eagerly, _probs_in_a_function, _probs_in_a_session]
+  ("way", "precision", "tolerance"),
+  [
+    (_probs_eagerly, "float32", 1e-5),
+    (_probs_in_a_session, "float32", 1e-5),
+    (_probs_in_a_function, "bfloat16", 0.03),
+  ],
 )
 def test_attention_probs_by_definition(golden, way, precision, tolerance):
   found = way(golden, precision)
@@ -471,33 +371,13 @@ def test_attention_probs_are_those_before_dropout(golden):
   )
 
 
-def test_attention_probs_are_of_the_weights_at_the_forward_pass(golden):
-  with golden.store() as store:
-    model = _build(golden)
-    for variable in store.trainable():
-      variable.assign_add(tf.ones_like(variable))
-  for probs, wanted in zip(
-    model.get_all_attention_probs(), _softmax_by_definition(golden), strict=True
-  ):
-    np.testing.assert_allclose(probs, wanted, atol=1e-5)
-
-
-@pytest.fixture
-def in_place(monkeypatch):
-  """Models whose layers are no functions, so that a graph has all operations.
-
-  The tests that count operations need it.
-  """
-  monkeypatch.setattr(modeling, "traced_once", lambda function: function)
-
-
 def test_layers_of_a_graph_are_traced_once(golden, monkeypatch):
   """With the gradients of layers that are traced one by one."""
   traced, block = [], modeling.transformer_block
   monkeypatch.setattr(
     modeling, "transformer_block", lambda *a: traced.append(0) or block(*a)
   )
-  fields = {"num_hidden_layers": 5, "hidden_dropout_prob": 0.3}
+  fields = {"num_hidden_layers": 4, "hidden_dropout_prob": 0.3}
   config = modeling.BertConfig.from_dict(golden.config.to_dict() | fields)
   inputs = golden.inputs["input_ids"], golden.inputs["input_mask"]
 
@@ -517,61 +397,10 @@ def test_layers_of_a_graph_are_traced_once(golden, monkeypatch):
   assert len(traced) == 2
   monkeypatch.setattr(modeling, "traced_once", lambda function: function)
   own = run()
-  assert len(traced) == 5
+  assert len(traced) == 4
   for found, wanted in zip(shared, own, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     assert np.any(found)
-
-
-def test_outputs_share_one_dropout():
-  config = _config(2, 128)
-  with variables.VariableStore():
-    model = modeling.BertModel(config, True, tf.ones([2, 8], tf.int32))
-    with variables.variable_scope("bert/pooler"):
-      pooled = modeling.dense(
-        model.get_sequence_output()[:, 0, :], 128, tf.tanh, None
-      )
-  np.testing.assert_allclose(pooled, model.get_pooled_output(), atol=1e-6)
-
-
-def _pretraining_loss(golden):
-  """Masked LM and next sentence loss, written out for this test."""
-  model = _build(golden)
-  hidden = golden.config.hidden_size
-  positions = tf.constant(golden.inputs["masked_lm_positions"])
-  x = tf.gather(model.get_sequence_output(), positions, batch_dims=1)
-  x = tf.reshape(x, [-1, hidden])
-  with variables.variable_scope("cls/predictions"):
-    with variables.variable_scope("transform"):
-      x = modeling.layer_norm(modeling.dense(x, hidden, modeling.gelu, None))
-    bias = variables.get_variable("output_bias", [golden.config.vocab_size])
-  logits = tf.matmul(x, model.get_embedding_table(), transpose_b=True) + bias
-  example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=golden.inputs["masked_lm_ids"].ravel(), logits=logits
-  )
-  weights = golden.inputs["masked_lm_weights"].ravel()
-  lm_loss = tf.reduce_sum(example_loss * weights) / (weights.sum() + 1e-5)
-  with variables.variable_scope("cls/seq_relationship"):
-    head = variables.get_variable("output_weights", [2, hidden])
-    bias = variables.get_variable("output_bias", [2])
-  logits = tf.matmul(model.get_pooled_output(), head, transpose_b=True) + bias
-  next_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=golden.inputs["next_sentence_labels"].ravel(), logits=logits
-  )
-  return lm_loss, example_loss, tf.reduce_mean(next_loss)
-
-
-def test_pretraining_losses_are_the_originals(golden):
-  with golden.store():
-    lm_loss, example_loss, next_loss = _pretraining_loss(golden)
-  forward = golden.arrays
-  np.testing.assert_allclose(lm_loss, forward["forward/masked_lm_loss"], 1e-5)
-  np.testing.assert_allclose(
-    example_loss, forward["forward/masked_lm_example_loss"], 1e-5, 1e-5
-  )
-  np.testing.assert_allclose(
-    next_loss, forward["forward/next_sentence_loss"], 1e-5
-  )
 
 
 def _classifier_loss(golden, precision="float32", **kwargs):
@@ -584,54 +413,6 @@ def _classifier_loss(golden, precision="float32", **kwargs):
       labels=golden.inputs["label_ids"], logits=logits
     )
   )
-
-
-def _assert_run(golden, losses, final):
-  expected = golden.arrays["classifier/losses"]
-  np.testing.assert_allclose(losses, expected, rtol=1e-4)
-  names = [n for n in golden.arrays.files if n.startswith("classifier/final/")]
-  assert len(names) >= 10
-  for name in names:
-    value = final(name.removeprefix("classifier/final/"))
-    np.testing.assert_allclose(
-      value, golden.arrays[name], rtol=1e-3, atol=1e-5, err_msg=name
-    )
-
-
-def test_twelve_updates_are_the_originals(golden):
-  """The tests of tasks/ train on the two other tasks."""
-  store = golden.store("classifier")
-
-  @tf.function(autograph=False)
-  def step():
-    with store:
-      loss = _classifier_loss(golden)
-      optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
-      return loss
-
-  losses = [step().numpy() for _ in range(12)]
-  _assert_run(golden, losses, lambda name: store[name].numpy())
-  assert store["global_step"].numpy() == 12
-  assert "bert/pooler/dense/bias/adam_m" in store
-
-
-def test_twelve_updates_in_a_v1_session(golden):
-  v1 = tf.compat.v1
-  with tf.Graph().as_default() as graph, v1.Session() as session:
-    loss = _classifier_loss(golden)
-    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
-      v1.trainable_variables(), golden.checkpoint
-    )
-    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
-    train_op = optimization.create_optimizer(loss, 1e-3, 12, 4, use_tpu=False)
-    session.run(v1.global_variables_initializer())
-    head = graph.get_tensor_by_name("output_weights:0")
-    variable = next(v for v in v1.trainable_variables() if v.name == head.name)
-    initial = golden.arrays["classifier/init/output_weights"]
-    session.run(variable.assign(initial))
-    losses = [session.run([loss, train_op])[0] for _ in range(12)]
-    by_name = {variables.name_of(v): v for v in v1.global_variables()}
-    _assert_run(golden, losses, lambda name: session.run(by_name[name]))
 
 
 def test_bfloat16_outputs_are_near_the_originals(golden):
@@ -672,33 +453,6 @@ def test_inference_keeps_matrices_in_16_bits(golden):
   assert all(re.search("layer_.*(kernel|bias)$", name) for name in kept)
 
 
-def test_bfloat16_is_for_products_alone(golden, in_place):
-  store = golden.store()
-
-  @tf.function(autograph=False)
-  def forward():
-    with store:
-      return _build(golden, precision="bfloat16").get_sequence_output()
-
-  operations = forward.get_concrete_function().graph.get_operations()
-
-  def dtypes(*types):
-    return collections.Counter(
-      op.outputs[0].dtype for op in operations if op.type in types
-    )
-
-  # Of float32: the segments' embedding, before the layers.
-  products = dtypes("MatMul")
-  assert products.pop(tf.float32) == 1
-  # Six dense parts in each of two layers.
-  assert products.keys() == {tf.bfloat16}
-  assert products[tf.bfloat16] >= 12
-  assert dtypes("BatchMatMulV2", "Einsum").keys() == {tf.bfloat16}
-  # Mean and variance are LayerNorm's; gelu is made of a sigmoid.
-  for kind in ("Softmax", "Mean", "Square", "Rsqrt", "Sigmoid"):
-    assert dtypes(kind).keys() == {tf.float32}, kind
-
-
 # Errors of 0.01 in the pooled output, in bfloat16, move a loss near 1 by as
 # much. float16 has three more bits.
 @pytest.mark.parametrize(
@@ -724,23 +478,6 @@ def test_updates_in_16_bits_are_near_the_originals(
   np.testing.assert_allclose(losses, expected, rtol=0, atol=tolerance)
   assert not scales or store["loss_scale"].numpy() == loss_scale.START
   assert not scales or store["skipped_steps"].numpy() == 0
-
-
-def test_dense_of_bfloat16():
-  seen = []
-
-  def activation(x):
-    seen.append(x.dtype)
-    return x
-
-  x = tf.constant([[1.0, 2.0, 0.5]], tf.bfloat16)
-  # Halves and quarters, which 8 bits hold: exact in every precision.
-  values = {"dense/kernel": [[1.0], [0.5], [0.25]], "dense/bias": [0.125]}
-  with variables.VariableStore(initial_values=values) as store:
-    out = modeling.dense(x, 1, activation, None)
-  assert (out.dtype, seen) == (tf.bfloat16, [tf.float32])
-  assert out.numpy().tolist() == [[2.25]]
-  assert {v.dtype for _, v in store.items()} == {tf.float32}
 
 
 def test_layer_norm_of_bfloat16_is_computed_in_float32():
@@ -814,12 +551,9 @@ def test_where_dropout_is_applied(drops):
     ([2, 6], 0.1),
   ]
   assert len({seed for *_, seed in drops}) == len(drops)
-
-
-def test_dropout_is_for_training(drops):
+  drops.clear()
   with variables.VariableStore():
     model = modeling.BertModel(DROPPING, False, tf.ones([2, 5], tf.int32))
-    model.get_sequence_output()
     layers.task_logits(model.get_pooled_output(), 3, False)
   assert drops == []
 
@@ -865,46 +599,12 @@ def test_dropout_changes_from_step_to_step_of_one_trace():
   assert np.any(masks[1] != masks[2])
 
 
-def test_a_block_that_is_computed_again_drops_the_same_units(golden):
-  fields = golden.config.to_dict()
-  fields |= {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
-  config = modeling.BertConfig.from_dict(fields)
-  x = tf.constant(golden.arrays["forward/embedding_output"])
-  mask = tf.ones([4, 32, 32])
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def forward():
-    with store:
-      (weights, seed), (_, other_seed) = modeling.stack_weights(config)
-
-      def run(seed, select=None):
-        output, _ = modeling.transformer_block(
-          x, mask, weights, seed, config, select
-        )
-        return output
-
-      return (
-        run(seed),
-        run(seed),
-        run(other_seed),
-        run(seed, lambda x: x[:, :1]),
-      )
-
-  first, again, other, at_first = forward()
-  np.testing.assert_array_equal(first, again)
-  assert np.abs(first - other).max() > 0.1
-  assert np.abs(first[:, :1] - at_first).max() > 0.1
-
-
-def test_checkpointing_changes_no_gradient(golden, in_place):
+def test_checkpointing_changes_no_gradient(golden):
   fields = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
   config = modeling.BertConfig.from_dict(golden.config.to_dict() | fields)
-  graphs = []
 
   @tf.function(autograph=False)
   def run(checkpointing):
-    graphs.append(tf.compat.v1.get_default_graph())
     with golden.store() as store:
       model = modeling.BertModel(
         config,
@@ -928,19 +628,13 @@ def test_checkpointing_changes_no_gradient(golden, in_place):
       atol=1e-6,
       err_msg=name,
     )
-  counts = [
-    sum(operation.type == "Softmax" for operation in graph.get_operations())
-    for graph in graphs
-  ]
-  assert counts == [2, 4]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_recomputed_layer_drops_the_same_units(jit_compile):
+def test_a_recomputed_layer_drops_the_same_units():
   def layer(x, weights, seed):
     return (layers.dropout(layers.affine(x, weights, tf.tanh), 0.5, seed),)
 
-  @tf.function(jit_compile=jit_compile, autograph=False)
+  @tf.function(jit_compile=True, autograph=False)
   def gradients(x, kernel, bias, seed):
     results = []
     for function in (layer, layers.recomputed(layer)):
@@ -976,21 +670,6 @@ def test_recomputation_survives_xla():
   hlo = compiled.experimental_get_compiler_ir(*args)(stage="optimized_hlo")
   # Products of two layers: forward, forward again, and those of the gradient.
   assert hlo.count(" dot(") == 2 + 2 + 2
-
-
-def test_a_recomputed_function_takes_nested_arguments():
-  def function(x, mask, weights):
-    assert mask is None
-    return x * weights[0] + x * x * weights[1][0], "left out"
-
-  @tf.function(autograph=False)
-  def run(x, a, b):
-    y, rest = layers.recomputed(function)(x, None, (a, (b,)))
-    assert rest is None
-    return y, *tf.gradients(y, [x, a, b])
-
-  found = run(tf.constant(3.0), tf.constant(5.0), tf.constant(7.0))
-  assert found == (3 * 5 + 9 * 7, 5 + 6 * 7, 3, 9)
 
 
 def test_checkpointing_is_not_for_v1_graphs(golden):
@@ -1046,25 +725,13 @@ def test_config_keeps_extra_keys_and_round_trips(tmp_path):
   ("fields", "message"),
   [
     ({"vocab_size": 9, "hidden_size": 30}, "num_attention_heads=12"),
-    ({"vocab_size": "9"}, "vocab_size='9'"),
     ({"hidden_size": 12}, "vocab_size=None is not a positive integer"),
-    ({"vocab_size": 2**31}, "vocab_size=2147483648 is not a positive integer"),
     ({"vocab_size": 9, "num_hidden_layers": 10**4}, "=10000 is not a positive"),
     ({"vocab_size": 9, "hidden_act": "swish"}, "swish"),
     ({"vocab_size": 9, "initializer_range": "x"}, "initializer_range='x'"),
-    (
-      {"vocab_size": 9, "initializer_range": math.inf},
-      "Infinity is no number of JSON;",
-    ),
-    (
-      {"vocab_size": 9, "hidden_dropout_prob": 1.5},
-      "1.5 is not a finite number of at least 0 and below 1",
-    ),
     ({**FAMILY, "num_hidden_groups": 3}, "multiple of num_hidden_groups=3"),
     ({**FAMILY, "embedding_size": "4"}, "embedding_size='4' is not a positive"),
     ({**FAMILY, "position_offset": -1}, "is not an integer of at least 0"),
-    ({**FAMILY, "family": 1}, "family=1 is not a name"),
-    ({**FAMILY, "pooler_act": "x"}, "hidden_act='x' is not one of"),
     ([], "not a JSON object"),
   ],
 )
@@ -1122,7 +789,8 @@ GELUS = {
 
 @pytest.mark.parametrize("way", GELUS)
 def test_gelu_and_its_gradient(way):
-  x = np.linspace(-8, 8, 1601).astype(np.float32)
+  far = [-100, -30, 30, 100]
+  x = np.append(np.linspace(-8, 8, 1601), far).astype(np.float32)
   y, slope = GELUS[way](x)
   exact = x.astype(np.float64)
   np.testing.assert_allclose(
@@ -1131,13 +799,6 @@ def test_gelu_and_its_gradient(way):
   ahead, behind = (_gelu_by_definition(exact + h) for h in (1e-5, -1e-5))
   expected = (ahead - behind) / 2e-5
   np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=2e-6)
-
-
-@pytest.mark.parametrize("way", GELUS)
-def test_gelu_far_out(way):
-  y, slope = GELUS[way](np.array([-100, -30, 30, 100], np.float32))
-  assert np.abs(y).tolist() == [0, 0, 30, 100]
-  assert np.abs(slope).tolist() == [0, 0, 1, 1]
 
 
 def test_gelu_has_a_second_derivative():
@@ -1265,36 +926,6 @@ def test_shared_layers_in_a_v1_graph():
       variable.load(values[name], session)
     output = session.run(model.get_sequence_output())
   np.testing.assert_allclose(output, wanted, atol=1e-6)
-
-
-def test_positions_begin_behind_the_offset():
-  config = modeling.BertConfig(**FAMILY, position_offset=2)
-  values = _values(config)
-  table = "bert/embeddings/position_embeddings"
-  assert values[table].shape == (14, 8)
-  alone = modeling.BertConfig(**FAMILY)
-  ids = tf.constant([[1, 2, 3, 4]])
-  np.testing.assert_array_equal(
-    _sequence_output(config, values, ids),
-    _sequence_output(alone, values | {table: values[table][2:]}, ids),
-  )
-
-
-def test_embeddings_are_projected():
-  config = modeling.BertConfig(**FAMILY, embedding_size=4)
-  values = _values(config)
-  with variables.VariableStore(initial_values=values):
-    model = modeling.BertModel(config, False, tf.constant([[5]]))
-  part = "bert/embeddings"
-  x = sum(
-    values[f"{part}/{name}_embeddings"][row].astype(np.float64)
-    for name, row in (("word", 5), ("position", 0), ("token_type", 0))
-  )
-  x = (x - x.mean()) / np.sqrt(x.var() + 1e-12)
-  norm = f"{part}/LayerNorm"
-  x = x * values[f"{norm}/gamma"] + values[f"{norm}/beta"]
-  x = x @ values[f"{part}_project/kernel"] + values[f"{part}_project/bias"]
-  np.testing.assert_allclose(model.get_embedding_output()[0, 0], x, atol=1e-5)
 
 
 def test_fields_that_are_berts_are_not_written():

@@ -135,25 +135,6 @@ def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
   assert counts(11, 2) == [3, 2]
 
 
-def test_gzip_files_are_decompressed_once(tmp_path, monkeypatch):
-  content = b"".join(b"document %d\n\n" % n for n in range(50_000))
-  paths = _write(tmp_path, [content], {0})
-  sizes = []
-
-  class CountingFile(gzip.GzipFile):
-    def read(self, size=-1):
-      chunk = super().read(size)
-      sizes.append(len(chunk))
-      return chunk
-
-  monkeypatch.setattr(gzip, "GzipFile", CountingFile)
-  found = corpus.scan(paths, 50_000, 1, str(tmp_path / "spool"))
-  assert len(found.shards) > 10
-  lines = [line for shard in found.shards for line in corpus.shard_lines(shard)]
-  assert "".join(f"{line}\n" for line in lines).encode() == content
-  assert sum(sizes) == len(content)
-
-
 @pytest.mark.parametrize(
   ("content", "name", "words"),
   [
@@ -247,10 +228,8 @@ def test_counts_and_order_of_a_shard(tmp_path, config):
   assert sum(done) == 2 * config.dupe_factor
 
 
-@pytest.mark.parametrize("num_outputs", [1, 2])
-def test_files_do_not_depend_on_the_workers(
-  tmp_path, config, text, num_outputs
-):
+def test_files_do_not_depend_on_the_workers(tmp_path, config, text):
+  num_outputs = 2
   found = corpus.scan([text], 1000, 2)
   assert len(found.shards) > 5
   wanted = [[] for _ in range(num_outputs)]
@@ -259,7 +238,7 @@ def test_files_do_not_depend_on_the_workers(
     for place, record in enumerate(records, shard.index):
       wanted[place % num_outputs].append(record)
   contents = []
-  for num_workers in (1, 2, 3):
+  for num_workers in (1, 3):
     folder = tmp_path / str(num_workers)
     folder.mkdir()
     outputs = [str(folder / f"{n}.tfrecord") for n in range(num_outputs)]
@@ -270,7 +249,7 @@ def test_files_do_not_depend_on_the_workers(
     assert sum(done) == found.num_documents * config.dupe_factor
     assert sorted(os.listdir(folder)) == sorted(map(os.path.basename, outputs))
     contents.append([pathlib.Path(path).read_bytes() for path in outputs])
-  assert contents[0] == contents[1] == contents[2]
+  assert contents[0] == contents[1]
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])

@@ -1,12 +1,10 @@
 """Downloads from servers that fail and lie."""
 
 import base64
-import contextlib
 import errno
 import hashlib
 import http.client
 import io
-import itertools
 import os
 import random
 import struct
@@ -128,14 +126,6 @@ def test_a_whole_answer_replaces_what_is_there(server, tmp_path, second):
   assert _fetch(server, tmp_path, first, second) == BODY[::-1]
 
 
-def test_a_server_without_versions_starts_again(server, tmp_path):
-  for headers in ({}, {"ETag": 'W/"weak"'}):
-    first = Answer(BODY, headers=headers, cut=30_000)
-    folder = tmp_path / str(len(headers))
-    assert _fetch(server, folder, first, Answer(BODY, headers=headers)) == BODY
-    assert server.requests[-1] == ("GET", "/file", None)
-
-
 def test_parts_of_two_versions_are_not_joined(server, tmp_path):
   """The server ignores If-Range."""
   first = Answer(BODY, headers=ETAG, cut=30_000)
@@ -149,34 +139,6 @@ def test_parts_of_two_versions_are_not_joined(server, tmp_path):
   ranges = [wanted for _, _, wanted in server.requests]
   assert ranges == [None, "bytes=30000-", None]
   assert _names(tmp_path) == ["file"]
-
-
-def test_a_file_that_became_shorter_starts_again(server, tmp_path):
-  first = Answer(BODY, headers=ETAG, cut=30_000)
-  short = Answer(BODY[:20_000], headers=ETAG)
-  assert _fetch(server, tmp_path, first, short) == BODY[:20_000]
-
-
-def test_another_part_than_asked_for_is_an_error(server, tmp_path):
-  first = Answer(BODY, headers=ETAG, cut=30_000)
-  wrong = {**ETAG, "Content-Range": "bytes 0-99999/100000"}
-  with pytest.raises(UserError, match="not the rest of the file"):
-    _fetch(server, tmp_path, first, Answer(BODY, headers=wrong))
-  path = tmp_path / "new" / "file.download"
-  assert path.read_bytes() == BODY[:30_000]
-
-
-def test_a_part_of_the_rest_is_continued(server, tmp_path):
-  first = Answer(BODY, headers=ETAG, cut=30_000)
-  parts = [
-    Answer(
-      BODY[start:end],
-      status=206,
-      headers={"Content-Range": f"bytes {start}-{end - 1}/100000"},
-    )
-    for start, end in itertools.pairwise(range(30_000, 110_000, 10_000))
-  ]
-  assert _fetch(server, tmp_path, first, *parts) == BODY
 
 
 def _checksums(body):
@@ -391,21 +353,3 @@ def test_others_wait_for_the_first(
   assert caplog.messages == [wanted] * 3
   assert server.requests == [("GET", "/a.zip", None)]
   assert list(tmp_path.iterdir()) == [path]
-
-
-def test_what_another_process_has_unpacked_is_used(
-  server, tmp_path, monkeypatch
-):
-  """It ends between the first look and the lock."""
-  folder = tmp_path / "a"
-
-  @contextlib.contextmanager
-  def locked(partial, path, waits):
-    folder.mkdir()
-    (folder / "x").touch()
-    yield
-
-  monkeypatch.setattr(fetching.files, "locked", locked)
-  found = fetching.fetch_archive(f"{server.url}/a.zip", str(folder))
-  assert found == str(folder)
-  assert server.requests == []

@@ -6,7 +6,6 @@ import gzip
 import itertools
 import pathlib
 import random
-import re
 import types
 
 import hypothesis
@@ -17,7 +16,6 @@ import sentencepiece
 import tensorflow as tf
 from scipy import stats
 
-from bert import errors
 import tokenization
 from bert.data import instances, records, sequences, text_files
 
@@ -199,82 +197,6 @@ class TestInstances:
       assert instance.segment_ids == segments
       assert restored(instance).count("[CLS]") == 1
 
-  @hypothesis.given(DOCUMENTS, SEEDS)
-  def test_a_and_b_are_text_of_the_documents(self, documents, seed):
-    texts = [
-      " ".join(itertools.chain.from_iterable(sentences)) + " "
-      for sentences in documents
-    ]
-    for instance in iterate(documents, seed=seed):
-      for part in parts(instance):
-        assert any(" ".join(part) in text for text in texts)
-
-  @hypothesis.given(SEEDS)
-  def test_label_says_whether_b_is_of_another_document(self, seed):
-    documents = [[["a"], ["a", "b"]] * 6, [["c"], ["d", "c"]] * 6]
-    seen = collections.Counter()
-    for instance in iterate(documents, seed=seed, dupe_factor=3):
-      a, b = parts(instance)
-      assert instance.is_random_next == set(a).isdisjoint(b)
-      seen[instance.is_random_next] += 1
-    assert len(seen) == 2
-
-  def test_unused_sentences_begin_the_next_chunk(self):
-    # One random next after another, so all sentences come as some A's.
-    document = [[str(n)] for n in range(9)]
-    documents = [document, [["x"]]]
-    tokenizer = tokenizer_of([*SPECIALS, *map(str, range(9)), "x"])
-    for seed in range(200):
-      made = instances.create_instances_from_document(
-        documents,
-        0,
-        7,
-        0.0,
-        0.15,
-        0,
-        list(tokenizer.vocab),
-        random.Random(seed),
-      )
-      text = []
-      for instance in made:
-        a, b = parts(instance)
-        text += a if instance.is_random_next else a + b
-      assert text == [str(n) for n in range(9)]
-
-  def test_passes_and_progress(self):
-    documents = [[["a"]], [["b"]], [["c"]]]
-    done = []
-    made = iterate(
-      documents,
-      dupe_factor=4,
-      max_predictions_per_seq=0,
-      next_sentence_prediction=False,
-      document_done=lambda: done.append(None),
-    )
-    order = [instance.tokens[1] for instance in made]
-    assert len(done) == 12
-    assert order == order[:3] * 4
-    assert sorted(order[:3]) == ["a", "b", "c"]
-    assert documents == [[["a"]], [["b"]], [["c"]]]
-
-  def test_short_targets(self):
-    # Drawn for a document from 2 to the room, each as often.
-    documents = [[["a"]] * 40] * 400
-    made = iterate(
-      documents,
-      dupe_factor=1,
-      short_seq_prob=1.0,
-      max_predictions_per_seq=0,
-      next_sentence_prediction=False,
-      max_seq_length=8,
-    )
-    longest = [len(i.tokens) - 2 for i in made]
-    assert set(longest) <= set(range(1, 7))
-    # A document of 40 pieces makes 40 / n instances of n.
-    documents_of = {n: longest.count(n) / (40 // n) for n in (3, 4, 5, 6)}
-    for count in documents_of.values():
-      assert 40 < count < 130
-
 
 class TestWithoutNextSentence:
   @hypothesis.given(DOCUMENTS, st.integers(4, 12), SEEDS)
@@ -375,26 +297,6 @@ class TestMasking:
       ("y", 0.05),
     ):
       assert stats.binomtest(seen[piece], count, part).pvalue > 1e-3
-
-  def test_every_place_is_as_likely(self):
-    rng = random.Random(5)
-    tokens = ["[CLS]", *"abcdefgh", "[SEP]"]
-    seen = collections.Counter()
-    for _ in range(8000):
-      _, positions, _ = instances.create_masked_lm_predictions(
-        tokens, 0.1, 20, ["x"], rng
-      )
-      seen.update(positions)
-    assert sorted(seen) == list(range(1, 9))
-    assert stats.chisquare(list(seen.values())).pvalue > 1e-3
-
-  def test_none_draws_nothing(self):
-    rng = random.Random(1)
-    state = rng.getstate()
-    tokens = ["[CLS]", "a", "[SEP]"]
-    masked = instances.create_masked_lm_predictions(tokens, 0.5, 0, [], rng)
-    assert masked == (tokens, [], [])
-    assert rng.getstate() == state
 
   def test_every_row_has_a_prediction(self, tmp_path):
     """Text without blanks, whose "words" are longer than the predictions."""
@@ -512,30 +414,6 @@ class TestRecords:
       row = {k: sequences.padded(row[k], spec[k].shape[0]) for k in spec}
       assert encoded == records.encode_row(row, spec)
 
-  def test_spec(self):
-    spec = instances.feature_spec(64, 10)
-    sequence = ((64,), "int64", ("position",))
-    assert spec == {
-      "input_ids": sequence,
-      "input_mask": sequence,
-      "segment_ids": sequence,
-      "masked_lm_positions": ((10,), "int64", ()),
-      "masked_lm_ids": ((10,), "int64", ()),
-      "masked_lm_weights": ((10,), "float32", ()),
-      "next_sentence_labels": ((1,), "int64", ()),
-    }
-    unmasked = instances.feature_spec(64, 0, False)
-    assert list(unmasked) == ["input_ids", "input_mask", "segment_ids"]
-
-  @pytest.mark.parametrize(("length", "predictions"), [(2, 1), (3, 1)])
-  def test_too_long(self, length, predictions):
-    instance = instances.TrainingInstance(
-      ["[CLS]", "a", "[SEP]"], [0] * 3, [1, 2], ["a", "a"], None
-    )
-    with pytest.raises(ValueError, match="negative count") as error:
-      encode(instance, TOKENIZER.vocab, length, predictions)
-    assert not isinstance(error.value, errors.UserError)
-
   def test_any_tokenizer_and_segments(self, tmp_path):
     """What the original asks of a tokenizer and of an instance."""
     ids = {"[CLS]": 2, "a": 300, "b": 7}
@@ -599,15 +477,6 @@ class TestReading:
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
     lines = list(text_files.read_lines(str(path)))
     assert lines == ["ß a\r", "", " b\u2028c\x0bd\re", "東京"]
-
-  @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-  def test_not_utf8(self, tmp_path, mark):
-    path = tmp_path / "x.txt"
-    path.write_bytes(mark + b"ab\nc\n de\xff\n")
-    place = len(mark) + 8
-    message = f"{path}:3: byte {place} is not UTF-8; convert the file to UTF-8"
-    with pytest.raises(ValueError, match=re.escape(message)):
-      list(text_files.read_lines(str(path)))
 
   def test_documents(self, tmp_path):
     lines = ["", "a b", " c\r", "\t \x1c", "", "d", "\u3000", "a "]

@@ -1,6 +1,5 @@
 """Joined texts, and overlapping windows over a long list."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,21 +36,6 @@ def test_the_input_of_a_pair(tmp_path):
     "input_mask": [1] * 5,
     "segment_ids": [0, 0, 0, 1, 1],
   }
-
-
-def test_columns_have_rows_of_equal_number():
-  rows = sequences.rows_of({"a": [1, 2], "b": "xy"})
-  assert list(rows) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
-  with pytest.raises(ValueError, match="shorter"):
-    list(sequences.rows_of({"a": [1, 2], "b": "x"}))
-
-
-def test_groups_keep_the_order():
-  assert list(sequences.groups_of("abcd", [1, 0, 3])) == [
-    ["a"],
-    [],
-    ["b", "c", "d"],
-  ]
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.data())

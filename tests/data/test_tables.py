@@ -52,13 +52,6 @@ class TestReadTable:
     assert table.rows == [["a", "b"], ["c", "d"]]
     assert table.lines == [len(lines) - 1, len(lines)]
 
-  @pytest.mark.parametrize("extension", [".tsv", ".csv"])
-  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  def test_empty_lines_at_the_end(self, tmp_path, extension, newline):
-    content = f"a{newline}1{newline}" + newline * 3
-    table = tables.read_table(write(tmp_path, "x" + extension, content))
-    assert table.rows == [["1"]]
-
   def test_empty_lines_within(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
     table = tables.read_table(path)
@@ -70,14 +63,6 @@ class TestReadTable:
     ]
     path = write(tmp_path, "x.tsv", "a\n\nb\n")
     assert tables.read_table(path).rows == [[""], ["b"]]
-
-  def test_quotes(self, tmp_path):
-    quoted = 'a,b\n"one, ""two""\nthree",4\n5,6"7\n'
-    table = tables.read_table(write(tmp_path, "x.csv", quoted))
-    assert table.rows == [['one, "two"\nthree', "4"], ["5", '6"7']]
-    assert table.lines == [2, 4]
-    path = write(tmp_path, "x.tsv", 'a\tb\n"one\t"two""\n')
-    assert tables.read_table(path).rows == [['"one', '"two""']]
 
   def test_long_field(self, tmp_path):
     text = "x" * 300_000  # Python's own limit is 131,072.

@@ -79,17 +79,6 @@ def test_weights_come_back_as_they_were(tmp_path):
   )
 
 
-def test_many_weights_take_two_bytes_each(tmp_path):
-  path = tmp_path / "a.html"
-  probs = _probs(1, 5, 502)
-  probs[0, 0, 0] = np.eye(502)[0] * (1 + 2**-20)  # As softmax rounds it.
-  page = _write(path, ["word"], ["word"] * 502, [0] * 502, probs)
-  found = _weights(json.loads(page.scripts["attention"]))
-  assert found[0, 0, 0, 0] == 1
-  # At most two bytes a weight; base64 makes four of three.
-  assert path.stat().st_size < probs.size * 8 / 3 + 50_000
-
-
 def _as_drawn(path):
   """The page after its script has run in a browser."""
   browser = shutil.which("chromium") or shutil.which("google-chrome")

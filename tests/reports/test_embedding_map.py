@@ -31,18 +31,6 @@ class TestProject:
     np.testing.assert_array_equal(points, again)
     assert axes[0] == "t-SNE, perplexity 0.667"
 
-  def test_tsne_keeps_what_is_near(self):
-    rng = np.random.default_rng(0)
-    centers = np.repeat(100 * np.eye(3, 20), 31, axis=0)
-    points, axes = embedding_map.project(
-      centers + rng.normal(size=centers.shape), "tsne"
-    )
-    assert axes[0] == "t-SNE, perplexity 30"
-    distances = np.linalg.norm(points[:, None] - points, axis=-1)
-    np.fill_diagonal(distances, np.inf)
-    nearest = distances.argmin(axis=1)
-    assert (nearest // 31 == np.arange(93) // 31).all()
-
 
 def _points(count):
   return np.random.default_rng(0).normal(size=[count, 2])
@@ -110,16 +98,6 @@ class TestChart:
     assert [line.get_color() for line in side[:3]] == colors
     rings = [line.get_markeredgecolor() for line in side[4:]]
     assert rings == [*colors, colors[0]]
-
-  def test_it_has_a_title_where_the_font_has_it(self, drawn):
-    for title in ("my $x_1.txt", "東京.txt"):
-      embedding_map.write_chart(
-        "", np.eye(3, 2), ("x", "y"), "abc", title=title
-      )
-    assert [f.axes[0].get_title(loc="left") for f in drawn] == [
-      "my $x_1.txt",
-      "",
-    ]
 
   @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
   def test_the_names_of_the_axes_are_in_the_picture(self, drawn, scale):

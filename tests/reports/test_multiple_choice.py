@@ -66,17 +66,6 @@ def test_right_and_wrong_choices_are_marked():
   )
 
 
-def test_a_row_without_a_question_has_its_context_alone():
-  _, rows, _ = section(answer(0, 0.25, 0.75, context="It rains.", question=""))
-  assert rows[0][1].startswith("It rains.0.250")
-
-
-def test_no_error():
-  _, rows, text = section(answer(0, 0.75, 0.25))
-  assert rows == []
-  assert "0 of 1 choices are wrong." in text
-
-
 def test_texts_are_no_tags():
   script = "<script>alert('x')</script>"
   example = Example(script, script, f"{script}?", [script, f"{script}."], 0)

@@ -137,15 +137,6 @@ def test_nasty_texts_come_back(write, text):
   assert not {"b", "details"} & {tag for tag, _ in page.tags}
 
 
-def test_half_of_a_surrogate_pair_moves_no_mark(write):
-  context = "a\ud800b gold"
-  _, (found,) = write(
-    question(context=context, prediction_span=None, golds=[("gold", 4)])
-  )
-  assert found["context"] == context
-  assert marked(context, found["runs"])[-1] == ("gold", "gold")
-
-
 @st.composite
 def contexts_and_spans(draw):
   alphabet = st.sampled_from("ab \n\u0301é中😀𠮷\u2028")
@@ -253,20 +244,6 @@ def test_verdicts(write, exact, f1, verdict):
   assert (found["verdict"], found["exact"]) == (verdict, str(int(exact)))
 
 
-def test_five_candidates(write):
-  nbest = [(str(i), 2.0**-i) for i in range(1, 9)]
-  _, (found,) = write(question(nbest=nbest))
-  assert [text for text, _ in found["nbest"]] == ["1", "2", "3", "4", "5"]
-
-
-def test_filter_of_a_set_where_all_is_answerable(write):
-  page, _ = write(question(), question(exact=1), question(exact=1))
-  values = [a["value"] for a in page.named("option")]
-  assert values == ["all", "errors", "right"]
-  assert "errors (1)" in page.text
-  assert "right (2)" in page.text
-
-
 def test_filter_of_a_set_with_questions_without_an_answer(write):
   page, found = write(
     question(null_odds=1.25),
@@ -321,12 +298,6 @@ def test_scores_of_version_2(write):
   assert numbers[:3] == [60, 70.128, 1]
   assert numbers[-2:] == [0.5, 1.5]
   assert "70.13" in page.text
-
-
-def test_page_of_no_question(write):
-  page, found = write(scores={})
-  assert found == []
-  assert page.numbers() == [0]
 
 
 def test_needs_nothing_beside_it(write, tmp_path):

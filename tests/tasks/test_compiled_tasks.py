@@ -8,7 +8,6 @@ import modeling
 from bert import variables
 from optimization import Optimization
 from bert.data import records
-from bert.tasks import labels as label_types
 from bert.tasks import multiple_choice, pretraining, squad_model, tagging
 from bert.tasks.choices import Example
 from bert.tasks.classification import ClassificationTask, ClassifierSettings
@@ -27,14 +26,7 @@ CONFIG = modeling.BertConfig(
 )
 QUESTION = Example("", "", "", list(NAMES))
 TASKS = {
-  **{
-    kind: ClassificationTask(
-      ClassifierSettings().with_label_type(
-        label_types.make_label_type(kind, NAMES)
-      )
-    )
-    for kind in label_types.KINDS
-  },
+  "classification": ClassificationTask(ClassifierSettings(labels=NAMES)),
   "squad": squad_model.SquadTask(),
   "pre-training": pretraining.PretrainingTask(CONFIG, {}, True),
   "tagging": tagging.TaggingTask(tagging.TaggerSettings(labels=NAMES)),
@@ -49,8 +41,6 @@ def make_features(name):
   number = np.arange(ROWS)
   one_of_three = {"label_ids": number % 3}
   own = {
-    "multilabel": {"label_ids": np.eye(3)[number % 3]},
-    "regression": {"label_ids": number / 2},
     "squad": {
       "unique_ids": number,
       "start_positions": number,
@@ -69,13 +59,9 @@ def make_features(name):
   features = dict.fromkeys(records.SEQUENCES, ids) | own
   features["input_mask"] = features["segment_ids"] = np.ones_like(ids)
   features |= {"is_real_example": number < 3, "row_index": number}
-  floats = ("multilabel", "regression")
   return {
     key: tf.constant(
-      value,
-      tf.float32
-      if key == "masked_lm_weights" or (key == "label_ids" and name in floats)
-      else tf.int32,
+      value, tf.float32 if key == "masked_lm_weights" else tf.int32
     )
     for key, value in features.items()
   }

@@ -15,8 +15,6 @@ from bert.tasks.retrieval import Retrieval
 from bert.tasks.text_pairs import Pair
 from bert.training.task import RowSet
 
-import tokenization
-
 
 def query(relevant, documents):
   corpus = [f"document {n}" for n in range(200)]
@@ -133,9 +131,8 @@ def test_the_report_shows_hits_and_misses():
   assert ">r</td>" in hits
 
 
-def test_rows_of_training(goldens):
+def test_rows_of_training(tokenizer):
   """Equal texts have equal ids; missing negatives have none."""
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"), True)
   settings = VectorSettings(
     8, pooling="mean", prompts=(("query", "the "), ("document", "city "))
   )

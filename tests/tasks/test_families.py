@@ -12,8 +12,6 @@ import families
 import modeling
 from bert import variables
 from bert.data import sequences
-from bert.errors import UserError
-from bert.export import huggingface
 from bert.tasks import loaded_model, pretraining, squad
 from bert.training import checkpoints, model_folder, ops
 
@@ -101,33 +99,6 @@ def test_tokens_are_those_of_transformers(family):
         else:  # Ours do not begin with the blank before a word.
           start += len(text[start:end]) - len(text[start:end].lstrip())
           assert ours == (start, end)
-
-
-def test_a_folder_without_weights_is_one_line(tmp_path):
-  folder = str(families.FOLDER.parents[1] / "cases" / "distilbert_folder")
-  config = model_folder.load_config(folder)
-  assert (config.hidden_size, config.num_attention_heads) == (64, 4)
-  assert (config.type_vocab_size, config.pooler_act) == (0, "relu")
-  wanted = (
-    r"distilbert_folder has a config\.json but no model\.safetensors; copy"
-  )
-  for ask in (
-    lambda: bert.load(folder),
-    lambda: loaded_model.load_trained(folder, "classification"),
-    lambda: huggingface.to_tensorflow(folder, str(tmp_path / "out")),
-    lambda: checkpoints.find_checkpoint(folder),
-  ):
-    with pytest.raises(UserError, match=wanted):
-      ask()
-
-
-def test_other_models_are_named(tmp_path):
-  (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-  wanted = (
-    "model_type='gpt2' is not supported; .*=bert or distilbert or roberta"
-  )
-  with pytest.raises(UserError, match=wanted):
-    bert.load(tmp_path)
 
 
 def _squad_rows(family, question, context, answer):

@@ -22,8 +22,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import modeling
-import tokenization
 from bert.data import text_files
 from bert.tasks import feature_files, features, loaded_model
 from bert.training import inputs, model_folder
@@ -34,13 +32,8 @@ TOKENS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 @pytest.fixture(scope="module")
-def model(goldens):
-  config = str(goldens / "bert_config.json")
-  return model_folder.Model(
-    modeling.BertConfig.from_json_file(config),
-    tokenization.FullTokenizer(str(goldens / "vocab.txt")),
-    str(goldens / "model" / "bert_model.ckpt"),
-  )
+def model(golden, tokenizer):
+  return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -169,12 +162,6 @@ class TestJsonLines:
     (feature,) = json.loads(json_line(row))["features"]
     assert feature["token"] == token
 
-  def test_gzip(self, tmp_path, found, extractor):
-    write(tmp_path / "out.jsonl", found, extractor)
-    write(tmp_path / "out.jsonl.gz", found, extractor)
-    content = gzip.decompress((tmp_path / "out.jsonl.gz").read_bytes())
-    assert content == (tmp_path / "out.jsonl").read_bytes()
-
   def test_vectors(self, goldens, tmp_path, pooling, golden_lines):
     path = tmp_path / "out.jsonl"
     (texts,) = feature_files.read_texts(str(goldens / "extract_input.txt"))
@@ -259,46 +246,6 @@ class TestBinary:
       write(path, found, extractor)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
-  @pytest.mark.parametrize("kind", FORMATS)
-  def test_what_fails_leaves_nothing(self, tmp_path, found, extractor, kind):
-    path = tmp_path / f"out.{kind}"
-
-    def write_a_part():
-      with feature_files.open_features(str(path), extractor) as append:
-        append(found)
-        assert not path.exists()
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-      write_a_part()
-    assert os.listdir(tmp_path) == []
-
-  def test_parquet_writes_a_token_once(self, tmp_path, found, extractor):
-    path = tmp_path / "out.parquet"
-    write(path, found, extractor)
-    group = pyarrow.parquet.ParquetFile(path).metadata.row_group(0)
-    columns = [group.column(n) for n in range(group.num_columns)]
-    assert [c.path_in_schema.split(".")[0] for c in columns] == [
-      "linex_index",
-      "tokens",
-      "orig_to_tok_map",
-      "values",
-    ]
-    assert ["RLE_DICTIONARY" in c.encodings for c in columns] == [
-      False,
-      True,
-      False,
-      False,
-    ]
-
-  @pytest.mark.parametrize("kind", FORMATS)
-  def test_a_file_of_no_lines(self, tmp_path, extractor, kind):
-    path = tmp_path / f"out.{kind}"
-    write(path, [], extractor, sizes=())
-    assert os.listdir(tmp_path) == [path.name]
-    if kind == "jsonl":
-      assert path.read_bytes() == b""
-
 
 def test_memory_is_bounded(monkeypatch, tmp_path, model):
   """That of a window of lines, here a tenth of them."""
@@ -361,39 +308,6 @@ class TestFailures:
         append(self.rows())
 
 
-class _Counted(io.BytesIO):
-  """Counts its flushes but for the one that closes it."""
-
-  flushes = 0
-
-  def flush(self):
-    self.flushes += 1
-
-
-class TestFlushes:
-  @pytest.mark.parametrize("name", [*FORMATS, "jsonl.gz"])
-  def test_a_file_is_not_flushed_for_each_window(
-    self, monkeypatch, tmp_path, found, extractor, name
-  ):
-    """In a bucket, each flush uploads the whole file."""
-    file = _Counted()
-    path = tmp_path / f"out.{name}"
-    monkeypatch.setattr(feature_files.files, "open_file", lambda *args: file)
-    monkeypatch.setattr(feature_files.files, "rename", lambda *args: None)
-    write(path, found, extractor, sizes=[0] * 20 + [4])
-    assert file.flushes < 10
-
-  def test_standard_output_is(self, monkeypatch, found, extractor):
-    file = _Counted()
-    monkeypatch.setattr("sys.stdout", types.SimpleNamespace(buffer=file))
-    with feature_files.open_features("-", extractor) as append:
-      for row in found:
-        before = file.flushes
-        append([row])
-        assert file.flushes > before
-        assert file.getvalue().endswith(b"\n")
-
-
 class TestLines:
   def read(self, content, path):
     path.write_bytes(content)
@@ -417,27 +331,6 @@ class TestLines:
     content = content.encode()
     assert self.read(content, tmp_path / "in.txt") == texts
     assert self.read(gzip.compress(content), tmp_path / "in.txt.gz") == texts
-
-  @pytest.mark.parametrize("name", ["in.txt", "in.txt.gz"])
-  def test_windows_of_files_are_full(
-    self, monkeypatch, tmp_path, pooling, name
-  ):
-    """Also those of gzip, which gives some 10 KB at a time."""
-    monkeypatch.setattr(inputs, "SORTED_ROWS", 300)
-    lines = "".join(f"{n} {'the ' * 99}\n" for n in range(700)).encode()
-    path = tmp_path / name
-    path.write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
-    texts = feature_files.read_texts(str(path))
-    windows = feature_files.windows(pooling, texts)
-    assert [len(window) for window in windows] == [300, 300, 100]
-
-  def test_parts_of_standard_input_are_bounded(self, monkeypatch):
-    monkeypatch.setattr(inputs, "SORTED_ROWS", 3)
-    content = "".join(f"{n}\n" for n in range(8)).encode()
-    reader = io.TextIOWrapper(io.BytesIO(content))
-    monkeypatch.setattr("sys.stdin", reader)
-    parts = list(feature_files.read_texts("-"))
-    assert parts == [["0", "1", "2"], ["3", "4", "5"], ["6", "7"]]
 
   def test_a_pipe_with_a_name(self, tmp_path):
     path = str(tmp_path / "pipe")

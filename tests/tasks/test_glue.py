@@ -3,12 +3,11 @@
 import os
 
 import pytest
-from absl import logging
 from tiny_task import write_tsv
 
 from bert.tasks import glue
 from bert.tasks import labels as label_types
-from bert.tasks.examples import DataProcessor, InputExample
+from bert.tasks.examples import DataProcessor
 from bert import metrics
 
 BOM = "\ufeff"
@@ -32,8 +31,7 @@ class TestMrpc:
   HEADER = (BOM + "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
   @pytest.mark.parametrize("set_type", ["train", "dev", "test"])
-  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  def test_examples(self, mrpc, tmp_path, set_type, newline):
+  def test_examples(self, mrpc, tmp_path, set_type):
     rows = [r for r in mrpc if r["split"] == set_type]
     assert len(rows) == 60
     # The test set has a row number where the others have the label.
@@ -48,18 +46,10 @@ class TestMrpc:
       for number, r in enumerate(rows)
     ]
     path = tmp_path / f"{set_type}.tsv"
-    write_tsv(path, self.HEADER, *lines, newline=newline)
+    write_tsv(path, self.HEADER, *lines)
     assert read(glue.MrpcProcessor(), set_type, tmp_path) == [
       (r["guid"], r["text_a"], r["text_b"], r["label"]) for r in rows
     ]
-
-  def test_example_sets(self, tmp_path):
-    lines = [self.HEADER, ("1", "2", "3", "One.", "Two.")]
-    write_tsv(tmp_path / "dev.tsv", *lines)
-    sets = glue.MrpcProcessor().get_example_sets(str(tmp_path), "dev")
-    assert {
-      suffix: as_tuples(examples) for suffix, examples in sets.items()
-    } == {"": [("dev-1", "One.", "Two.", "1")]}
 
 
 class TestCola:
@@ -152,34 +142,17 @@ class TestXnli:
       (f"{set_type}-4", "zh A", "B", label),
     ]
 
-  @pytest.mark.parametrize("language", ["de", "zh"])
-  def test_other_languages(self, tmp_path, language):
-    write_tsv(
-      tmp_path / "multinli" / f"multinli.train.{language}.tsv",
-      ("premise", "hypo", "label"),
-      ("A", "B", "neutral"),
-    )
-    processor = glue.XnliProcessor(language=language)
-    assert read(processor, "train", tmp_path) == [
-      ("train-1", "A", "B", "neutral")
-    ]
-    lines = [
-      row(19, {0: name, 1: "neutral", 6: f"{name} A", 7: "B"})
-      for name in ("ar", "zh", "de")
-    ]
-    write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
-    ((_, text, _, _),) = read(processor, "dev", tmp_path)
-    assert text == f"{language} A"
-
-  @pytest.mark.parametrize("calls_super", [True, False])
-  def test_a_subclass_for_another_language(self, tmp_path, calls_super):
-    """As in the original, the attribute names the files and the rows."""
+  def test_other_languages(self, tmp_path):
+    """By an argument, or by the attribute, as in the original."""
 
     class French(glue.XnliProcessor):
       def __init__(self):
-        if calls_super:
-          super().__init__()
         self.language = "fr"
+
+    class German(glue.XnliProcessor):
+      language = "de"
+
+    assert German().language == "de"
 
     write_tsv(
       tmp_path / "multinli" / "multinli.train.fr.tsv",
@@ -192,19 +165,13 @@ class TestXnli:
     ]
     write_tsv(tmp_path / "xnli.dev.tsv", row(19, {0: "language"}), *lines)
     assert glue.XnliProcessor().language == "zh"
-    assert read(French(), "train", tmp_path) == [
-      ("train-1", "Il vient", "Il part", "contradiction")
-    ]
-    assert read(French(), "dev", tmp_path) == [
-      ("dev-2", "fr A", "B", "neutral")
-    ]
-
-  def test_a_subclass_may_set_the_attribute_of_the_class(self):
-    class German(glue.XnliProcessor):
-      language = "de"
-
-    assert German().language == "de"
-    assert German("fr").language == "fr"
+    for french in (French(), glue.XnliProcessor("fr"), German("fr")):
+      assert read(french, "train", tmp_path) == [
+        ("train-1", "Il vient", "Il part", "contradiction")
+      ]
+      assert read(french, "dev", tmp_path) == [
+        ("dev-2", "fr A", "B", "neutral")
+      ]
 
   def test_a_blank_line_has_no_language(self, tmp_path):
     line = row(19, {0: "zh", 1: "neutral", 6: "A", 7: "B"})
@@ -336,52 +303,25 @@ class TestLayouts:
       lambda: read(processor, set_type, tmp_path),
       lambda: processor.get_example_sets(str(tmp_path), set_type),
     ):
-      with pytest.raises(ValueError, match="--task_name=AX has only") as e:
+      with pytest.raises(
+        ValueError, match=r"=AX has only a test set; .*=MNLI,AX, .*--do_predict"
+      ):
         call()
-      assert str(e.value) == (
-        "--task_name=AX has only a test set; train --task_name=MNLI,AX, or "
-        "pass --do_predict with --init_checkpoint of a model trained on MNLI"
-      )
-
-
-@pytest.fixture
-def logged(monkeypatch):
-  """What is logged."""
-  return collect(monkeypatch, "info")
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-  """The warnings that are logged."""
-  return collect(monkeypatch, "warning")
-
-
-def collect(monkeypatch, level):
-  lines = []
-  monkeypatch.setattr(
-    logging, level, lambda text, *values: lines.append(text % values)
-  )
-  return lines
 
 
 class TestRowsLeftOut:
   @pytest.mark.parametrize("set_type", ["train", "dev"])
-  def test_broken_rows_of_qqp(self, tmp_path, set_type, logged):
+  def test_broken_rows_of_qqp(self, tmp_path, set_type, caplog):
     names, line, *_ = LAYOUTS["qqp"]
     # As when a question has a newline in it.
     path = write_tsv(
       tmp_path / f"{set_type}.tsv", names, line[:4], line[3:], line
     )
+    caplog.set_level("INFO", "absl")
     assert read(glue.PROCESSORS["qqp"](), set_type, tmp_path) == [
       (f"{set_type}-3", "Why?", "How so?", "0")
     ]
-    assert logged == [f"{path}: skipped 2 unusable rows"]
-
-  def test_whole_rows_are_not_logged(self, tmp_path, logged):
-    names, line, *_ = LAYOUTS["qqp"]
-    write_tsv(tmp_path / "dev.tsv", names, line)
-    read(glue.PROCESSORS["qqp"](), "dev", tmp_path)
-    assert not logged
+    assert caplog.messages == [f"{path}: skipped 2 unusable rows"]
 
   def test_a_test_set_lacks_no_row(self, tmp_path):
     _, _, names, line, *_ = LAYOUTS["qqp"]
@@ -397,19 +337,14 @@ class TestRowsLeftOut:
     with pytest.raises(ValueError, match=r"dev\.tsv:3: 1 column,"):
       read(glue.PROCESSORS[key](), "dev", tmp_path)
 
-  def test_snli_without_gold_label(self, tmp_path, logged):
+  def test_snli_without_gold_label(self, tmp_path, caplog):
     names, line, *_ = LAYOUTS["snli"]
     path = write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"], line)
+    caplog.set_level("INFO", "absl")
     assert read(glue.PROCESSORS["snli"](), "dev", tmp_path) == [
       ("dev-2", "A dog runs.", "A dog moves.", "entailment")
     ]
-    assert logged == [f"{path}: skipped 1 unusable row"]
-
-  def test_nothing_but_such_rows(self, tmp_path):
-    names, line, *_ = LAYOUTS["snli"]
-    write_tsv(tmp_path / "dev.tsv", names, [*line[:-1], "-"])
-    with pytest.raises(ValueError, match=r"dev\.tsv has no examples"):
-      read(glue.PROCESSORS["snli"](), "dev", tmp_path)
+    assert caplog.messages == [f"{path}: skipped 1 unusable row"]
 
 
 class TestImdb:
@@ -456,20 +391,6 @@ class TestImdb:
       read(glue.PROCESSORS["imdb"](), "train", tmp_path)
     assert f"--data_dir={tmp_path}" in str(error.value)
 
-  def test_empty_folders(self, tmp_path):
-    for label in ("neg", "pos"):
-      (tmp_path / "train" / label).mkdir(parents=True)
-    with pytest.raises(ValueError, match="train has no examples"):
-      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
-
-  def test_not_utf8(self, tmp_path):
-    self.write(tmp_path / "train", neg_1="Bad.", pos_1="")
-    path = tmp_path / "train" / "pos" / "1.txt"
-    path.write_bytes(b"Caf\xe9")
-    with pytest.raises(ValueError, match="UTF-8") as error:
-      read(glue.PROCESSORS["imdb"](), "train", tmp_path)
-    assert str(path) in str(error.value)
-
 
 class TestSubclasses:
   """A user's own classes, as one writes them for the original."""
@@ -515,27 +436,6 @@ class TestSubclasses:
     found = processor()._create_examples(lines, set_type)
     assert as_tuples(found) == [(f"{set_type}-{int(has_header)}", *example)]
 
-  def test_other_columns(self, tmp_path):
-    class Swapped(glue.MrpcProcessor):
-      def _create_examples(self, lines, set_type):
-        return [
-          InputExample(f"{set_type}-{i}", line[4], line[3], line[0])
-          for i, line in enumerate(lines[1:])
-        ]
-
-    write_tsv(tmp_path / "train.tsv", *self.LINES[:2])
-    found = Swapped().get_train_examples(str(tmp_path))
-    assert as_tuples(found) == [("train-0", "B", "A", "0")]
-
-  def test_folders_of_other_labels(self, tmp_path):
-    class Moods(glue.PROCESSORS["imdb"]):
-      def get_labels(self):
-        return ["sad", "glad"]
-
-    TestImdb().write(tmp_path / "train", sad_1="Oh.", glad_1="Yes!")
-    found = Moods().get_train_examples(str(tmp_path))
-    assert [e.label for e in found] == ["sad", "glad"]
-
 
 class TestTable:
   def test_glue_in_its_order(self):
@@ -560,25 +460,17 @@ class TestTable:
       assert set(glue.TASKS[key].metrics) == {"accuracy", "f1"}
 
   @pytest.mark.parametrize(
-    ("name", "key"),
+    ("names", "key"),
     [
-      ("SST-2", "sst-2"),
-      ("sst2", "sst-2"),
-      ("SST_2", "sst-2"),
-      ("sts-b", "sts-b"),
-      ("STSB", "sts-b"),
+      ("SST-2 sst2 SST_2", "sst-2"),
+      ("sts-b STSB", "sts-b"),
       ("MNLI", "mnli"),
-      ("CoLA", "cola"),
-      ("imdb", "imdb"),
+      ("My_Task my-task MYTASK", "My_Task"),  # A user's own.
     ],
   )
-  def test_find_task(self, name, key):
-    assert glue.find_key(name) == key
-
-  @pytest.mark.parametrize("name", ["My_Task", "my-task", "MYTASK"])
-  def test_find_a_users_own(self, name):
+  def test_find_task(self, names, key):
     processors = {**glue.PROCESSORS, "My_Task": DataProcessor}
-    assert glue.find_key(name, processors) == "My_Task"
+    assert {glue.find_key(n, processors) for n in names.split()} == {key}
 
   def test_unknown_task(self):
     with pytest.raises(
@@ -592,12 +484,6 @@ class TestTable:
     known = {**glue.PROCESSORS, "custom": DataProcessor}
     with pytest.raises(ValueError, match=r"'all', .*'custom', .*n 'custom'"):
       glue.find_key("Costum", known)
-
-  @pytest.mark.parametrize("name", ["", "-", "paraphrase"])
-  def test_unknown_and_unlike(self, name):
-    with pytest.raises(ValueError, match=f"--task_name={name} is") as error:
-      glue.find_key(name)
-    assert "did you mean" not in str(error.value)
 
   @pytest.mark.parametrize(
     ("key", "predictions", "answers"),
@@ -641,36 +527,16 @@ class TestTaskFolder:
       write_tsv(tmp_path / name / "diagnostic.tsv", ("index",))
       assert glue.task_folder(str(tmp_path), ax) == str(tmp_path / name)
 
-  def test_diagnostic_set_is_nowhere(self, tmp_path):
-    for name in ("MNLI", "diagnostic"):
-      (tmp_path / name).mkdir()
-    folder = glue.task_folder(str(tmp_path), glue.TASKS["ax"])
-    assert folder == str(tmp_path / "AX")
 
-
-class TestFilesAsTheyAre:
-  def texts(self, tmp_path, content):
-    (tmp_path / "train.tsv").write_bytes(content)
-    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
-    return [example.text_a for example in examples]
-
-  @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-  @pytest.mark.parametrize("last", [True, False])
-  def test_newlines(self, tmp_path, newline, last):
-    content = newline.join(["a\t1\t\tOne.", "b\t0\t\tTwo."]) + newline * last
-    assert self.texts(tmp_path, content.encode()) == ["One.", "Two."]
-
-  @pytest.mark.parametrize(
-    "text",
-    ['"So" she said', '"Open only', 'a "" b', "it's", "tail\u2028piece", " x "],
-  )
-  def test_text_is_kept(self, tmp_path, text):
-    content = f"a\t1\t\t{text}\nb\t1\t\tNext.\n".encode()
-    assert self.texts(tmp_path, content) == [text, "Next."]
-
-  def test_a_field_has_no_limit(self, tmp_path):
-    text = "word " * 50_000
-    assert self.texts(tmp_path, f"a\t1\t\t{text}\n".encode()) == [text]
+@pytest.mark.parametrize(
+  "text",
+  ['"So" she said', '"Open only', 'a "" b', "it's", "tail\u2028piece", " x "],
+)
+def test_text_is_kept(tmp_path, text):
+  content = f"a\t1\t\t{text}\nb\t1\t\tNext.\n".encode()
+  (tmp_path / "train.tsv").write_bytes(content)
+  examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
+  assert [example.text_a for example in examples] == [text, "Next."]
 
 
 class TestErrors:
@@ -684,15 +550,15 @@ class TestErrors:
     return message
 
   def test_examples_know_their_place(self, tmp_path):
-    path = write_tsv(tmp_path / "train.tsv", *self.LINES)
-    examples = glue.ColaProcessor().get_train_examples(str(tmp_path))
-    assert [e.where for e in examples] == [f"{path}:1", f"{path}:2"]
-
-  def test_lines_are_counted_from_the_header(self, tmp_path):
-    line = ("1", "x", "y", "One.", "Two.")
-    path = write_tsv(tmp_path / "train.tsv", TestMrpc.HEADER, line, line)
-    examples = glue.MrpcProcessor().get_train_examples(str(tmp_path))
-    assert [e.where for e in examples] == [f"{path}:2", f"{path}:3"]
+    row = ("1", "x", "y", "One.", "Two.")
+    for processor, lines, first in (
+      (glue.MrpcProcessor(), (TestMrpc.HEADER, row, row), 2),
+      (glue.ColaProcessor(), self.LINES, 1),
+    ):
+      path = write_tsv(tmp_path / "train.tsv", *lines)
+      examples = processor.get_train_examples(str(tmp_path))
+      places = [f"{path}:{number}" for number in (first, first + 1)]
+      assert [e.where for e in examples] == places
 
   @pytest.mark.parametrize(
     ("line", "columns"),
@@ -716,64 +582,44 @@ class TestErrors:
     ],
   )
   def test_a_first_line_that_is_no_header(
-    self, tmp_path, warnings, processor, line, label
+    self, tmp_path, caplog, processor, line, label
   ):
     path = write_tsv(tmp_path / "train.tsv", line, line)
     assert len(processor().get_train_examples(str(tmp_path))) == 1
-    (warning,) = warnings
-    assert warning == (
-      f"{path}:1: the first line is skipped as a header, but has the label "
-      f"{label!r}; if it is an example, add a header before it"
+    (warning,) = caplog.messages
+    assert warning.startswith(
+      f"{path}:1: the first line is skipped as a header"
     )
+    assert warning.endswith("; if it is an example, add a header before it")
+    assert f"has the label {label!r}" in warning
 
   def test_the_form_of_a_file(self, tmp_path):
     write_tsv(tmp_path / "train.tsv", ("label", "text"), ("1", "a text"))
     message = self.message(tmp_path, glue.MrpcProcessor())
-    assert message.endswith(
-      "train.tsv:2: 2 columns, expected 5 or more, separated by tabs; download "
-      "the files of MRPC again: it has a header, and these columns, from 0, "
-      "between tabs: text in 3, second text in 4, label in 0; for files of "
-      "your own, pass --task_name=custom"
-    )
-
-  def test_commas_for_tabs(self, tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_text("a,1,,One.\n")
-    message = self.message(tmp_path)
-    assert f"{path}:1" in message
-    assert "tab" in message
+    assert "train.tsv:2: 2 columns, expected 5 or more" in message
+    assert "text in 3, second text in 4, label in 0; for files of" in message
+    assert message.endswith("your own, pass --task_name=custom")
 
   def test_missing_file(self, tmp_path):
     message = self.message(tmp_path)
     assert f"--data_dir={tmp_path}" in message
     assert "train.tsv" in message
 
-  def test_missing_mismatched_set(self, tmp_path, warnings):
+  def test_missing_mismatched_set(self, tmp_path, caplog):
     """The original reads the matched set alone."""
     processor = glue.MnliProcessor()
     TestMnli().write(tmp_path / "dev_matched.tsv", 16, "1", "neutral")
     for _ in range(2):
       sets = processor.get_example_sets(str(tmp_path), "dev")
       assert list(sets) == [""]
-    (warning,) = warnings
+    (warning,) = caplog.messages
     assert f"{tmp_path}/dev_mismatched.tsv does not exist" in warning
     TestMnli().write(tmp_path / "test_mismatched.tsv", 10, "1")
     with pytest.raises(ValueError, match=r"has no test_matched\.tsv"):
       processor.get_example_sets(str(tmp_path), "test")
 
-  @pytest.mark.parametrize("content", ["", BOM])
-  def test_empty_file(self, tmp_path, content):
+  def test_empty_file(self, tmp_path):
     path = tmp_path / "train.tsv"
-    path.write_text(content, "utf-8")
-    assert str(path) in self.message(tmp_path)
-
-  def test_header_alone(self, tmp_path):
-    path = write_tsv(tmp_path / "train.tsv", TestMrpc.HEADER)
-    assert str(path) in self.message(tmp_path, glue.MrpcProcessor())
-
-  def test_not_utf8(self, tmp_path):
-    path = tmp_path / "train.tsv"
-    path.write_bytes(b"a\t1\t\tOne.\nb\t1\t\tCaf\xe9.\nc\t1\t\tThree.\n")
-    message = self.message(tmp_path)
-    assert "UTF-8" in message
-    assert f"{path}:2" in message
+    for content in ("", BOM):
+      path.write_text(content, "utf-8")
+      assert str(path) in self.message(tmp_path)

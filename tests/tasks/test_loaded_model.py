@@ -11,8 +11,6 @@ import task_folders
 import bert
 from bert.errors import UserError
 
-CONTEXT = "The city is in the north. The mountains of the north are high."
-
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, golden, goldens):
@@ -22,13 +20,6 @@ def folders(tmp_path_factory, golden, goldens):
     path = tmp_path_factory.mktemp(name.replace(" ", "_") or "encoder")
     found[name] = task_folders.write(path, name, golden, goldens)
   return found
-
-
-def test_the_answer_of_a_reader_is_where_it_says(folders):
-  found = bert.load(folders["squad"])(("where is the city?", CONTEXT))
-  shown = CONTEXT[found["start"] : found["end"]]
-  assert shown.split() == found["answer"].split()
-  assert 0 < found["probability"] <= 1
 
 
 def test_probabilities_of_choices_have_sum_1(folders):
@@ -41,38 +32,10 @@ def test_probabilities_of_choices_have_sum_1(folders):
   np.testing.assert_allclose(found["probabilities"][::2], two, atol=1e-6)
 
 
-def test_settings_are_options(folders):
-  vectors = bert.load(folders[""], pooling="none", layers=[-1, -2])
-  tokens = vectors("the city is old")["vectors"]  # [tokens, 2, H]
-  model = bert.load(folders[""], pooling="mean", layer_combination="concat",
-                    layers=[-1, -2], normalize=True)  # fmt: skip
-  found = model("the city is old")["vector"]
-  mean = tokens.mean(axis=0).reshape(-1)
-  assert found.dtype == np.float32
-  np.testing.assert_allclose(found, mean / np.linalg.norm(mean), atol=1e-5)
-
-
 def test_labels(folders):
   labels = bert.load(folders["tagging"]).labels
   assert labels == task_folders.TAGS
   assert bert.load(folders[""]).labels == ()
-
-
-def test_vectors_of_each_token(folders):
-  found = bert.load(folders[""], pooling="none", layers=[-1])("the city")
-  assert found["tokens"] == ["[CLS]", "the", "city", "[SEP]"]
-  assert found["vectors"].shape == (4, 1, 32)
-
-
-def test_masks_are_filled(folders):
-  model = bert.load(folders[""], task="fill_mask", top_k=3)
-  found = model("the [MASK] of the north")
-  ((*candidates,),) = found["masks"]
-  assert len(candidates) == 3
-  best = candidates[0][0]
-  joined = f"the {best}" if best[:2] != "##" else f"the{best[2:]}"
-  assert found["text"] == f"{joined} of the north"
-  assert "pseudo_perplexity" in model("the city")
 
 
 class Column:

@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,11 +68,6 @@ class TestRows:
     prediction_files.table_writer(file).writerows(rows)
     assert read_table(file.getvalue()) == rows
 
-  def test_plain_text_stays_plain(self):
-    file = io.StringIO()
-    prediction_files.table_writer(file).writerow(["1", "so-so, it's", "0.5"])
-    assert file.getvalue() == "1\tso-so, it's\t0.5\n"
-
 
 class TestWritePredictions:
   label_type = label_types.Classification(["b\tad", 'g"ood', "l\nong"])
@@ -112,30 +106,6 @@ class TestWritePredictions:
     ):
       np.testing.assert_allclose(rows, expected, rtol=1e-6)
 
-  def test_a_regression(self, tmp_path):
-    numbers = [np.array([x], np.float32) for x in (1.25, -2.0, 0.5)]
-    predictions = prediction_files.write_predictions(
-      str(tmp_path), "", label_types.Regression(), self.examples, numbers
-    )
-    assert predictions == [1.25, -2.0, 0.5]
-    text = (tmp_path / "test_results.tsv").read_text()
-    assert text == "1.25\n-2.0\n0.5\n"
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table[0] == ["id", "number", "text"]
-    assert [row[1] for row in table[1:]] == ["1.25", "-2", "0.5"]
-
-  def test_several_labels(self, tmp_path):
-    predictions = prediction_files.write_predictions(
-      str(tmp_path),
-      "",
-      label_types.Multilabel(["a", "b"]),
-      self.examples,
-      [np.array(row) for row in ([1.0, 2.0], [-1.0, 1.0], [-1.0, -1.0])],
-    )
-    assert predictions == [[1, 1], [0, 1], [0, 0]]
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert [row[1] for row in table[1:]] == ["a|b", "b", ""]
-
   def test_given_labels(self):
     label_type = label_types.Classification(["no", "yes"])
     examples = [
@@ -168,27 +138,6 @@ class TestWritePredictions:
     assert [row[0] for row in table[1:]] == [str(i) for i in range(2100)]
     lines = (tmp_path / "test_results.tsv").read_text().splitlines()
     assert len(lines) == 2100
-
-  @pytest.mark.parametrize("had_files", [False, True])
-  def test_whole_or_not_at_all(self, tmp_path, had_files):
-    if had_files:
-      self.write(tmp_path)
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-
-    def broken():
-      yield from [self.logits[0]] * 1500
-      raise KeyboardInterrupt
-
-    examples = [self.examples[0]] * 2000
-    with pytest.raises(KeyboardInterrupt):
-      self.write(tmp_path, examples, broken())
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
-  @pytest.mark.parametrize("count", [2, 4])
-  def test_as_many_logits_as_examples(self, tmp_path, count):
-    with pytest.raises(ValueError, match="argument 2 is"):
-      self.write(tmp_path, logits=[self.logits[0]] * count)
-    assert os.listdir(tmp_path) == []
 
 
 class Stub:
@@ -251,10 +200,6 @@ class TestAnswerLines:
     assert len(stub.calls) > 1
     assert rows == [[str(i), str(i % 7)] for i in range(3000)]
 
-  def test_a_line_longer_than_what_is_read_at_once(self):
-    rows = answered(b"a\n" + b"x" * (3 * 2**20 + 1) + b"\nbc")
-    assert [float(row[1]) for row in rows] == [1, 3 * 2**20 + 1, 2]
-
   @given(st.lists(st.integers(0, 5)), st.integers(1, 7), st.booleans())
   def test_however_the_bytes_come(self, lengths, size, ends):
     content = b"\n".join(b"x" * n for n in lengths) + b"\n" * ends
@@ -280,14 +225,6 @@ class TestAnswerLines:
     assert answered(b"ab\tc\n" + end, PairStub()) == [["0", "2001"]]
     assert answered(end, PairStub()) == []
 
-  def test_a_file_of_tensorflows(self, tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_bytes(b"a\nabc")
-    writer = io.StringIO()
-    with tf.io.gfile.GFile(str(path), "rb") as reader:
-      prediction_files.answer_lines(Stub(), reader, str(path), writer)
-    assert writer.getvalue() == "id\tnumber\n0\t1\n1\t3\n"
-
   @pytest.mark.parametrize(
     ("stub", "content", "message"),
     [
@@ -310,14 +247,6 @@ class TestAnswerLines:
     with pytest.raises(ValueError, match=message) as error:
       answered(content, stub())
     assert "\n" not in str(error.value)
-
-  def test_an_error_of_the_reader_is_shown(self):
-    class Broken(io.BytesIO):
-      def read1(self, limit=-1):
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-      prediction_files.answer_lines(Stub(), Broken(), "f.txt", io.StringIO())
 
 
 class TestPipe:

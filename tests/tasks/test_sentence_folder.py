@@ -56,7 +56,7 @@ def test_the_vectors_are_theirs(folders, name, tmp_path):
     assert model.kind == "vectors"
     found = vectors(model(texts))
     np.testing.assert_allclose(found, wanted["vectors"], rtol=0, atol=1e-5)
-    if "query" in wanted:
+    if "query" in wanted and path != back:
       inputs = [{"text": text, "prompt": "query"} for text in texts]
       np.testing.assert_allclose(
         vectors(model(inputs)), wanted["query"], rtol=0, atol=1e-5
@@ -67,8 +67,10 @@ def test_the_vectors_are_theirs(folders, name, tmp_path):
       )
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("pooling", [None, "max", "mean_sqrt_len"])
+@pytest.mark.parametrize(
+  ("name", "pooling"),
+  [(NAMES[1], None), (NAMES[0], "max"), (NAMES[0], "mean_sqrt_len")],
+)
 def test_exports_have_the_vectors(folders, name, pooling, tmp_path):
   """ONNX, a SavedModel and LiteRT; the other poolings by task.json."""
   texts = texts_of(folders[name])

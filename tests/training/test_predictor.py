@@ -8,8 +8,6 @@ import tensorflow as tf
 from computed_task import ComputedTask
 
 from bert import kernels
-import modeling
-import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.data import records
@@ -25,8 +23,7 @@ ROW_AXES = dict.fromkeys(records.SEQUENCES, (records.POSITION,))
 
 
 @pytest.fixture(scope="module")
-def model(golden, goldens):
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+def model(golden, tokenizer):
   return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
 
 
@@ -80,7 +77,7 @@ def test_a_lost_signal_ends_it(run, rows, monkeypatch):
     run(rows)
 
 
-def on_two_devices(model, rows, pads):
+def on_two_devices(model, rows):
   """A Predictor that two devices share."""
   spec = records.sequence_spec(len(rows[0]["input_ids"]))
   return predictor.Predictor(
@@ -88,7 +85,6 @@ def on_two_devices(model, rows, pads):
     ComputedTask(encode, AXES, spec),
     batch_size=4,
     strategy=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
-    pad_to_max_length=pads,
   )
 
 
@@ -148,9 +144,8 @@ class TestOutputs:
     run([cut(rows[0])])
     assert len(traces) == 1
 
-  @pytest.mark.parametrize("pads", [False, True])
-  def test_several_devices_share_a_batch(self, golden, model, rows, pads):
-    outputs = on_two_devices(model, rows, pads)(rows[:3])
+  def test_several_devices_share_a_batch(self, golden, model, rows):
+    outputs = on_two_devices(model, rows)(rows[:3])
     assert outputs["pooled"].shape == (3, 32)
     for row, tokens in enumerate(outputs["tokens"]):
       np.testing.assert_allclose(
@@ -231,30 +226,6 @@ class TestChoices:
       outputs["weights"], [[0.5, 0], [0.5, 1], [0.5, 2]]
     )
 
-  def test_scores_of_choices(self, golden, model, rows):
-    """Pooled outputs of a row's choices are those of as many single rows."""
-
-    def compute(bert, features):
-      count = tf.shape(features["input_ids"])[1]
-      pooled = bert.get_pooled_output()
-      return {"pooled": tf.reshape(pooled, [-1, count, 32])}
-
-    length = len(rows[0]["input_ids"])
-    feature = records.Feature((3, length), cut_axes=("choice", "position"))
-    spec = dict.fromkeys(records.SEQUENCES, feature)
-    task = ComputedTask(compute, {"pooled": ("choice", None)}, spec)
-    run = predictor.Predictor(model, task)
-    groups = [rows[:2], rows[2:3]]
-    outputs = run(
-      [{n: [row[n] for row in group] for n in rows[0]} for group in groups]
-    )
-    np.testing.assert_allclose(
-      np.concatenate(outputs["pooled"]),
-      golden.arrays["forward/pooled_output"][:3],
-      rtol=0,
-      atol=2e-5,
-    )
-
 
 def head(bert, features):
   """Logits [B, C] of a head on the pooled output."""
@@ -285,16 +256,6 @@ class TestModel:
 
     return save
 
-  def test_a_head_starts_from_the_checkpoint(self, golden, rows, changed):
-    kernel = np.linspace(-1, 1, 96, dtype=np.float32).reshape(3, 32)
-    bias = np.float32([1, 2, 3])
-    other = changed(output_weights=kernel, output_bias=bias)
-    run = predictor.Predictor(other, HEAD)
-    pooled = golden.arrays["forward/pooled_output"]
-    np.testing.assert_allclose(
-      run(rows)["logits"], pooled @ kernel.T + bias, rtol=0, atol=2e-4
-    )
-
   def test_a_missing_variable_is_named(self, model, changed):
     with pytest.raises(ValueError, match="lacks output_weights and 1 more"):
       predictor.Predictor(model, HEAD)
@@ -313,40 +274,6 @@ class TestModel:
       tokens, expected_tokens(golden, 0), rtol=0, atol=2e-5
     )
 
-  def test_infinite_outputs_are_an_error(self, rows, changed):
-    name = "bert/pooler/dense/bias"
-    kernel = "bert/pooler/dense/kernel"
-
-    def compute(bert, features):
-      bias = variables.get_variable(name, [32])[tf.newaxis]
-      return {"bias": tf.repeat(bias, tf.shape(features["input_ids"])[0], 0)}
-
-    task = ComputedTask(compute, {"bias": (32,)}, optional=[kernel])
-    for wrong in (np.nan, np.inf):
-      bias = np.full(32, wrong, np.float32)
-      other = changed(**{name: bias, kernel: None})
-      run = predictor.Predictor(other, task)
-      message = f"^checkpoint {other.checkpoint} gives bias that are infinite"
-      with pytest.raises(predictor.InfiniteOutputError, match=message):
-        run(rows)
-
-  def test_a_vocabulary_of_another_model(self, tmp_path, model):
-    path = tmp_path / "vocab.txt"
-    path.write_text("[UNK]\n[CLS]\n")
-    other = model._replace(tokenizer=tokenization.FullTokenizer(str(path)))
-    with pytest.raises(ValueError, match=r"no piece \[SEP\]"):
-      predictor.Predictor(other, ENCODE)
-    small = modeling.BertConfig.from_dict(
-      {**model.config.to_dict(), "vocab_size": 1000}
-    )
-    with pytest.raises(ValueError, match="1001 entries, more than vocab_size"):
-      predictor.Predictor(model._replace(config=small), ENCODE)
-
-  def test_rows_longer_than_the_model_allows(self, model):
-    task = ComputedTask(encode, AXES, records.sequence_spec(129))
-    with pytest.raises(UserError, match="=129 is more than the 128 positions"):
-      predictor.Predictor(model, task)
-
   @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
   def test_an_unknown_precision(self, model, precision):
     message = f"^--precision={precision} is not one of float32, .*; pass one$"
@@ -361,11 +288,7 @@ class TestModel:
 
 @pytest.mark.parametrize(
   ("precision", "has_onednn", "compiles"),
-  [
-    ("float32", True, False),
-    ("float32", False, True),
-    ("bfloat16", True, True),
-  ],
+  [("float32", True, False), ("bfloat16", True, True)],
 )
 def test_many_batches_are_compiled_where_onednn_combines_nothing(
   model, rows, monkeypatch, precision, has_onednn, compiles

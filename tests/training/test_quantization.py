@@ -49,16 +49,6 @@ def test_vectors_are_near(golden, goldens, tmp_path, runtime, caplog):
   np.testing.assert_array_equal(again[0]["vector"], small[0]["vector"])
 
 
-def test_other_weights_get_another_file(golden, goldens, tmp_path):
-  names = []
-  for seed in (5, 6):
-    task_folders.write(tmp_path, "classification", golden, goldens, seed)
-    bert.load(tmp_path, runtime="onnxruntime", precision="int8")
-    (path,) = _int8_files(tmp_path)
-    names.append(path.name)
-  assert names[0] != names[1]
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, goldens):
   """The folder of a training with a development set."""
@@ -102,15 +92,14 @@ def test_the_runtime_must_have_eight_bits(golden, goldens, tmp_path):
     bert.load(folder, precision="int8")
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_lines_are_predicted_in_eight_bits(trained, tmp_path, runtime):
+def test_lines_are_predicted_in_eight_bits(trained, tmp_path):
   shutil.copytree(trained, tmp_path / "out")
   (tmp_path / "lines.tsv").write_text("the city\the ate\nJim\tHenson\n")
   printed, _ = scripts.fork(
     "run_classifier.py",
     f"--output_dir={tmp_path / 'out'}",
     f"--predict_file={tmp_path / 'lines.tsv'}",
-    f"--runtime={runtime}",
+    "--runtime=onnxruntime",
     "--precision=int8",
   )
   header, *rows = printed.splitlines()

@@ -194,20 +194,13 @@ class TestRecordFiles:
     (record,) = files.read(np.array([6]))
     assert record == records.encode_row(make_row(6), SPEC)
 
-  @pytest.mark.parametrize("sizes", [[], [0], [0, 0]])
-  def test_no_record(self, tmp_path, sizes):
-    files = RecordFiles(write(tmp_path, sizes), SPEC, VOCAB_SIZE)
+  def test_no_record(self, tmp_path):
+    files = RecordFiles(write(tmp_path, [0, 0]), SPEC, VOCAB_SIZE)
     assert len(files) == len(files.block_sizes) == 0
     assert files.read(np.zeros(0, np.int64)) == []
     for is_training in (True, False):
       input_fn = inputs.input_fn_from_rows(files, is_training)
       assert batches_of(input_fn, {"batch_size": 2}) == []
-
-  def test_one_file_is_not_there(self, tmp_path):
-    paths = write(tmp_path, [3, 3])
-    os.remove(paths[1])
-    message = refusal(RecordFiles, paths, SPEC, VOCAB_SIZE)
-    assert message == f"{paths[1]}: no such file; check the path"
 
   def test_fingerprint(self, tmp_path):
     def fingerprint(paths):
@@ -255,28 +248,6 @@ class TestWrongRecords:
     where = f"{path}: record {wrong_row}: {name} holds {message}; pass the"
     assert refused.startswith(where)
 
-  def test_the_highest_values_that_are_right(self, tmp_path):
-    path = str(tmp_path / "x")
-    row = {
-      **make_row(0),
-      "input_ids": [VOCAB_SIZE - 1] * SEQ_LENGTH,
-      "masked_lm_ids": [VOCAB_SIZE - 1] * 2,
-      "masked_lm_positions": [SEQ_LENGTH - 1] * 2,
-    }
-    records.write_records(path, [row], SPEC)
-    assert len(RecordFiles([path], SPEC, VOCAB_SIZE)) == 1
-
-  def test_another_length(self, tmp_path):
-    paths = write(tmp_path, [3, 3])
-    spec = {**SPEC, "input_mask": records.sequence_feature(9)}
-    row = {**make_row(0), "input_mask": [1] * 9}
-    records.write_records(paths[1], [row], spec)
-    assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-      f"{paths[1]}: record 0: input_mask has 9 values of type int64, expected "
-      f"12; create the file with the settings of this run, such as "
-      f"--max_seq_length"
-    )
-
   def test_other_features(self, tmp_path):
     paths = write(tmp_path, [3], UNMASKED)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
@@ -302,40 +273,6 @@ class TestWrongRecords:
 
 
 class TestDamagedFiles:
-  @pytest.fixture
-  def small(self, tmp_path):
-    """A file of one small record, and a function that reads it."""
-    spec = {
-      "input_ids": records.sequence_feature(1),
-      "input_mask": records.sequence_feature(1),
-    }
-    path = tmp_path / "x"
-    records.write_records(str(path), [{"input_ids": 1, "input_mask": 1}], spec)
-    return path, lambda: RecordFiles([path], spec, 9)
-
-  def test_cut_anywhere(self, small):
-    path, read = small
-    content = path.read_bytes()
-    assert len(read()) == 1
-    for size in range(1, len(content)):
-      path.write_bytes(content[:size])
-      assert refusal(read) == (
-        f"{path} is not a TFRecord file, or its first record is damaged; "
-        f"create or copy the file again"
-      )
-
-  def test_a_flipped_bit_anywhere(self, small):
-    path, read = small
-    content = path.read_bytes()
-    for place in range(len(content)):
-      changed = bytearray(content)
-      changed[place] ^= 1 << place % 8
-      path.write_bytes(changed)
-      assert refusal(read) == (
-        f"{path} is not a TFRecord file, or its first record is damaged; "
-        f"create or copy the file again"
-      )
-
   @pytest.mark.parametrize("is_header_cut", [False, True])
   def test_the_record_is_counted_over_blocks(self, tmp_path, is_header_cut):
     size = len(records.encode_row(make_row(15), SPEC)) + 16
@@ -344,17 +281,6 @@ class TestDamagedFiles:
       _, path = paths = write(tmp_path, [5, 11])
       with open(path, "r+b") as file:
         file.truncate(os.path.getsize(path) - missing)
-      assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
-        f"{path}: record 10 is damaged or cut off; create or copy the "
-        f"file again"
-      )
-
-  def test_a_flip_is_counted_over_blocks(self, tmp_path):
-    with constants(4, 8):
-      _, path = paths = write(tmp_path, [5, 11])
-      with open(path, "r+b") as file:
-        file.seek(-20, os.SEEK_END)
-        file.write(b"x")
       assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
         f"{path}: record 10 is damaged or cut off; create or copy the "
         f"file again"
@@ -435,7 +361,7 @@ class TestShuffledBatches:
 
 
 class TestTraining:
-  @settings(max_examples=10)
+  @settings(max_examples=5)
   @given(st.integers(0, 20), st.integers(1, 30), st.integers(0, 3))
   def test_resumed_as_if_never_stopped(
     self, files, first_step, batch_size, seed
@@ -464,31 +390,6 @@ class TestTraining:
       np.testing.assert_array_equal(batch["masked_lm_ids"][:, 0], numbers)
       assert batch["ordinals"].tolist() == [*range(5 * step, 5 * step + 5)]
       assert batch["is_real_example"].all()
-
-  def test_static_shapes(self, files):
-    input_fn = inputs.input_fn_from_rows(files, True, transform=add_ordinals)
-    dataset = input_fn({"batch_size": 2, "pad_to_max_length": True})
-    shapes = {n: s.shape.as_list() for n, s in dataset.element_spec.items()}
-    assert shapes["input_ids"] == [2, SEQ_LENGTH]
-    assert shapes["next_sentence_labels"] == [2, 1]
-    assert shapes["ordinals"] == shapes["row_index"] == [2]
-    assert dataset.element_spec["ordinals"].dtype == tf.int64
-
-  def test_each_record_is_read_once_an_epoch(self, files, monkeypatch):
-    read = []
-
-    def count(rows):
-      read.extend(rows.tolist())
-      return RecordFiles.read(files, rows)
-
-    monkeypatch.setattr(files, "read", count)
-    with constants(4, 8):
-      # 23 rows and no more make 7 batches of 3; two rows wait for the next.
-      parts = itertools.islice(plan(files.block_sizes, 3), 6)
-      list(inputs.read_parts(files, parts))
-    assert max(np.bincount(read)) <= 2
-    epoch = read[:23]
-    assert sorted(epoch) == list(range(23))
 
   def test_what_is_passed_over_is_not_read(self, files, monkeypatch):
     def refuse(rows):
@@ -559,7 +460,7 @@ class TestFilesThatChange:
 
 
 class TestEvaluation:
-  @settings(max_examples=10)
+  @settings(max_examples=5)
   @given(st.integers(1, 30), st.one_of(st.none(), st.integers(0, 30)))
   def test_rows_in_order(self, files, batch_size, max_rows):
     input_fn = inputs.input_fn_from_rows(
@@ -584,11 +485,3 @@ class TestEvaluation:
       assert real.tolist() == sorted(real, reverse=True)
       assert set(batch["row_index"]) == set(batch["row_index"][real])
     assert seen == list(range(count))
-
-  def test_padded(self, files):
-    input_fn = inputs.input_fn_from_rows(files, False, max_rows=2)
-    params = {"batch_size": 2, "pad_to_max_length": True}
-    (batch,) = batches_of(input_fn, params)
-    assert batch["input_ids"].shape == (2, SEQ_LENGTH)
-    (batch,) = batches_of(input_fn, {"batch_size": 2})
-    assert batch["input_ids"].shape == (2, length_of(1))

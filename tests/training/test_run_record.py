@@ -9,20 +9,9 @@ import pytest
 
 from bert.errors import UserError
 from bert.training import flag_table, run_record
-from bert.training.flags import Flag, Flags, table
+from bert.training.flags import Flags, table
 
-# Names of a script's own flags, beside those of all trainings.
-TABLE = table(
-  flag_table.MODEL,
-  flag_table.TRAINING,
-  [
-    Flag(name, None, "", fixed_by="task")
-    for name in (
-      *("long_text", "doc_stride", "max_query_length", "max_context"),
-      *("version_2_with_negative", "label_all_tokens"),
-    )
-  ],
-)
+TABLE = table(flag_table.MODEL, flag_table.TRAINING)
 FLAGS = {"do_train": True, "learning_rate": 1e-3, "log_steps": 5}
 
 
@@ -119,16 +108,7 @@ def test_another_training_is_an_error(tmp_path, changes, message):
 
 @pytest.mark.parametrize(
   ("name", "old", "new"),
-  [
-    ("max_seq_length", 128, 64),
-    ("long_text", "head", "windows"),
-    ("doc_stride", 128, 64),
-    ("max_query_length", 64, 32),
-    ("version_2_with_negative", False, True),
-    ("label_all_tokens", False, True),
-    ("max_context", True, False),
-    ("do_lower_case", True, False),
-  ],
+  [("max_seq_length", 128, 64), ("do_lower_case", True, False)],
 )
 def test_flags_of_reading_do_not_change(tmp_path, name, old, new):
   first, second = _record(**{name: old}), _record(**{name: new})
@@ -158,16 +138,6 @@ def test_changed_files_of_a_training(tmp_path, caplog, name, message):
   else:
     record.keep(str(tmp_path), True, True)
     assert f"--{name} is not the one that the training in" in caplog.text
-
-
-def test_another_kind_of_vocabulary(tmp_path):
-  path = tmp_path / "file"
-  path.write_text("a")
-  first = _record(vocab_file=str(path))
-  first.keep(str(tmp_path), True, False)
-  second = _record(spm_model_file=str(path))
-  with pytest.raises(UserError, match=r"--spm_model_file=.*: .* another file"):
-    second.keep(str(tmp_path), True, True)
 
 
 @pytest.mark.parametrize("text", ["[]", "[" * 10**5])

@@ -100,18 +100,6 @@ def test_a_remote_file_is_uploaded_now_and_then(tmp_path, monkeypatch):
     assert summaries.read_scalars(tmp_path) == {"loss": points[:written]}
 
 
-def test_nothing_written_is_no_file(tmp_path):
-  summaries.Summaries(str(tmp_path / "new"))
-  assert _files(tmp_path) == []
-  assert summaries.read_scalars(tmp_path) == {}
-
-
-def test_other_files_are_passed_over(tmp_path):
-  (tmp_path / "model.ckpt-3.index").write_bytes(b"no events")
-  summaries.Summaries(str(tmp_path)).write(1, {"loss": 2})
-  assert summaries.read_scalars(tmp_path) == {"loss": [(1, 2.0)]}
-
-
 def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
   writer = summaries.Summaries(str(tmp_path / "whole"))
   sizes = []
@@ -120,7 +108,7 @@ def test_a_record_that_was_cut_short_ends_its_file(tmp_path):
     (name,) = _files(tmp_path / "whole")
     sizes.append((tmp_path / "whole" / name).stat().st_size)
   cut = tmp_path / "cut"
-  for size in range(sizes[1], sizes[2]):
+  for size in range(sizes[1], sizes[2], 7):
     shutil.rmtree(cut, ignore_errors=True)
     shutil.copytree(tmp_path / "whole", cut)
     os.truncate(cut / name, size)

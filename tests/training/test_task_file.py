@@ -104,6 +104,23 @@ def test_damaged(tmp_path, content, reason):
   assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize(
+  ("fields", "reason"),
+  [
+    ({"labels": "ab"}, 'labels is "ab", not a'),
+    ({"kind": "regression", "mean": float("nan")}, "NaN is no number"),
+    ({"is_pair": 1}, "is_pair is 1, not true or false"),
+    ({"ispair": True}, "'ispair'; known .* 'is_pair'"),
+  ],
+)
+def test_damaged_settings(tmp_path, fields, reason):
+  write(tmp_path, task={"task": "classification", "labels": ["a"], **fields})
+  with pytest.raises(
+    UserError, match=rf"task\.json.*{reason}.*; copy it again"
+  ):
+    task_file.load(ClassificationTask, str(tmp_path))
+
+
 @pytest.mark.parametrize("kind", ["tagging", "a task of one's own"])
 def test_the_model_of_another_task(tmp_path, kind):
   write(tmp_path, task={"task": kind, "labels": ["O"]})

@@ -1,6 +1,7 @@
 """The soft targets of each task, and the files that keep them."""
 
 import dataclasses
+import functools
 import logging
 import types
 
@@ -25,19 +26,12 @@ KINDS = [name for name in task_folders.INPUTS if name]
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory, golden, goldens):
-  """A function: the trained model of a kind of task, its examples, its folder.
+  """A function from a kind of task to a trained model and its examples."""
 
-  Each call gives a task of its own.
-  """
-  folders = {}
-
+  @functools.cache
   def load(kind, seed=5):
-    if (kind, seed) not in folders:
-      folder = tmp_path_factory.mktemp("teacher")
-      folders[kind, seed] = task_folders.write(
-        folder, kind, golden, goldens, seed
-      )
-    model = bert.load(folders[kind, seed])
+    folder = tmp_path_factory.mktemp("teacher")
+    model = bert.load(task_folders.write(folder, kind, golden, goldens, seed))
     inputs = map(model.parse, task_folders.INPUTS[kind])
     examples = [model.task.example(*texts) for texts in inputs]
     return types.SimpleNamespace(
@@ -169,20 +163,6 @@ def test_labels_must_be_the_same(load):
     Teacher(load("squad").folder, own.task)
 
 
-def test_soft_targets_may_be_the_outputs_of_the_answer(
-  load, tmp_path, monkeypatch
-):
-  own = load("classification")
-  expected = own.model(["Jim Henson"])[0]["probabilities"]
-  monkeypatch.setattr(
-    type(own.task), "soft_targets", lambda self: self.output_axes()
-  )
-  found = _targets(Teacher(own.folder, own.task), own.examples, str(tmp_path))
-  np.testing.assert_allclose(
-    found["teacher/probabilities"][0], expected, rtol=1e-4
-  )
-
-
 def test_lines_without_labels(load, tmp_path):
   path = tmp_path / "lines.txt"
   path.write_text("A text.\n\nAnother ||| and its pair\n", encoding="utf-8")
@@ -215,8 +195,7 @@ class TestVectors:
     (tmp_path / task_file.NAME).write_text(content)
     return tmp_path
 
-  def make_teacher(self, folder, goldens):
-    tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
+  def make_teacher(self, folder, tokenizer):
     pairs = [
       Pair("", "Jim", "the mountains of the north", ("ate", "Jim")),
       Pair("", "he", "the mountains of the north"),
@@ -232,8 +211,8 @@ class TestVectors:
     (examples,) = task.examples("train").values()
     return Teacher(str(folder), task, lines), examples
 
-  def test_they_are_those_of_the_model(self, folder, goldens, tmp_path):
-    teacher, examples = self.make_teacher(folder, goldens)
+  def test_they_are_those_of_the_model(self, folder, tokenizer, tmp_path):
+    teacher, examples = self.make_teacher(folder, tokenizer)
     groups = teacher.rows(examples, str(tmp_path))
     found = np.stack([row["teacher/vectors"] for (row,) in groups])
     model = bert.load(folder)
@@ -249,9 +228,9 @@ class TestVectors:
       assert not found[index, len(row) :].any()
 
   def test_a_text_is_computed_once(
-    self, folder, goldens, tmp_path, monkeypatch
+    self, folder, tokenizer, tmp_path, monkeypatch
   ):
-    teacher, examples = self.make_teacher(folder, goldens)
+    teacher, examples = self.make_teacher(folder, tokenizer)
     counts, compute = [], Predictor.__call__
 
     def count(self, rows):
@@ -262,6 +241,6 @@ class TestVectors:
     list(teacher.rows(examples, str(tmp_path)))
     # "Jim" and "he" as queries, three documents; then two of the lines.
     assert counts == [5, 2]
-    again, _ = self.make_teacher(folder, goldens)
+    again, _ = self.make_teacher(folder, tokenizer)
     list(again.rows(examples, str(tmp_path)))
     assert counts == [5, 2]  # The files are read.
