@@ -1,4 +1,4 @@
-"""Metrics that papers report, by scikit-learn and SciPy.
+"""Metrics that papers report, most by scikit-learn and SciPy.
 
 Both are imported on use: that takes a second, which a run that only trains
 should not wait for.
@@ -15,10 +15,12 @@ import numpy as np
 
 
 def accuracy(label_ids: np.ndarray, predictions: np.ndarray) -> float:
-  """Share of correct rows; a row of several labels needs all of them."""
-  from sklearn import metrics
+  """Share of correct rows; a row of several labels needs all of them.
 
-  return float(metrics.accuracy_score(label_ids, predictions))
+  By NumPy: a report computes it of hundreds of draws.
+  """
+  correct = np.equal(label_ids, predictions)
+  return float(np.mean(correct.reshape(len(correct), -1).all(axis=1)))
 
 
 def f1(label_ids: np.ndarray, predictions: np.ndarray) -> float:

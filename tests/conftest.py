@@ -69,6 +69,14 @@ def goldens():
   return pathlib.Path(__file__).parent / "goldens"
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, goldens):
+  """A folder with data/, a small MRPC, and model/, as a release has it."""
+  import tiny_task
+
+  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+
+
 @pytest.fixture(scope="session")
 def golden(goldens):
   """The golden model."""

@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 import scripts
 import served
+import tensorflow as tf
 import task_runs
+import tiny_task
 from formats import same
 from task_runs import RUNS
 
 import bert
+from bert.data import records
 from bert.errors import UserError
 from bert.export import huggingface, rest
 from bert.training import checkpoints, registry
 
+LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 
 # A pre-trained model fills masks and gives vectors without any training.
@@ -81,13 +85,6 @@ def load(train, files, monkeypatch):
   return load
 
 
-def results_of(folder):
-  """The metrics in a folder, by name."""
-  lines = (folder / "eval_results.txt").read_text().splitlines()
-  assert lines == sorted(lines)
-  return {name: float(v) for name, v in (line.split(" = ") for line in lines)}
-
-
 def contents(name, folder):
   """What a training and its predictions leave, by the name of the file."""
   names = (*WEIGHTS, *RUNS[name].predictions, "eval_results.txt")
@@ -120,7 +117,7 @@ def test_a_training_leaves_a_model_folder(train, files, name):
   assert re.search(r"loaded \d+ variables; \d initialized", log)
   assert "Traceback" not in log
   assert f"The trained model is in {out}" in log
-  results = results_of(out)
+  results = tiny_task.results(out)
   details = json.loads((out / "eval_results.json").read_text())["results"]
   assert details == pytest.approx(results, rel=1e-6)
   assert results["global_step"] > 1
@@ -179,8 +176,8 @@ def test_another_folder_uses_it_in_other_batches(
   given |= RUNS[name].other_batches
   actions = actions_of(name)[1:]
   scripts.fork(*command(name, tmp_path / "out", *actions, **given))
-  wanted = results_of(folder)
-  assert results_of(tmp_path / "out") == pytest.approx(wanted, rel=1e-4)
+  wanted = tiny_task.results(folder)
+  assert tiny_task.results(tmp_path / "out") == pytest.approx(wanted, rel=1e-4)
   if RUNS[name].answers:
     path = RUNS[name].predictions[0]
     found, wanted = (
@@ -215,7 +212,7 @@ def test_another_training_in_the_folder_is_refused(train, command, name):
   assert scripts.tree(folder) == before
 
 
-@every_kind
+@pytest.mark.parametrize("name", ["classification", "squad", "fill_mask"])
 def test_numbers_that_are_not_finite_are_refused(
   train, command, load, files, tmp_path, name
 ):
@@ -233,6 +230,41 @@ def test_numbers_that_are_not_finite_are_refused(
   assert "infinite or not a number" in line
   with pytest.raises(UserError, match="infinite or not a number"):
     load(name, model)(RUNS[name].questions(files)[0])
+
+
+_QUESTIONS = [{"id": n, "question": "Who?"} for n in "12"]
+_PARAGRAPH = {"context": "It is Jim Henson.", "qas": _QUESTIONS}
+
+# Two rows without labels, by the kind of task.
+UNLABELED = {
+  "squad": json.dumps({"data": [{"paragraphs": [_PARAGRAPH]}]}),
+  "tagging": "Jim Henson made puppets .\nthe city\n",
+  "multiple choice": '{"context": "He", "choices": ["a", "b", "c"]}\n' * 2,
+}
+
+
+@pytest.mark.parametrize("name", UNLABELED)
+def test_a_student_reads_as_its_teacher(train, command, tmp_path, name):
+  """And learns from rows without labels."""
+  teacher, out = train(name)[0], tmp_path / "out"
+  endings = {"squad": "json", "tagging": "txt", "multiple choice": "jsonl"}
+  unlabeled = tmp_path / f"unlabeled.{endings[name]}"
+  unlabeled.write_text(UNLABELED[name], encoding="utf-8")
+  given = {**dict.fromkeys(LENGTHS), "unlabeled_file": unlabeled}
+  made = command(name, out, "--do_train", teacher=teacher, **given)
+  _, log = scripts.fork(*made)
+  assert log.count(" by default, as in the training of ") == 1
+  used, wanted = (
+    json.loads((folder / "flags.json").read_text())["flags"]
+    for folder in (out, teacher)
+  )
+  assert all(used.get(length) == wanted.get(length) for length in LENGTHS)
+  rows = [
+    tf.train.Example.FromString(row).features.feature
+    for row in records.read_records(str(out / "train.tf_record"))
+  ]
+  labeled = [row["is_labeled"].int64_list.value[0] for row in rows]
+  assert labeled == [1] * (len(rows) - 2) + [0, 0]
 
 
 # The trained model.

@@ -78,6 +78,13 @@ def flags(files, out, **changes):
   return [f"--{k}={v}" for k, v in values.items() if v is not None]
 
 
+def results(folder, suffix=""):
+  """The metrics that an evaluation leaves in a folder, by name."""
+  lines = (folder / f"eval_results{suffix}.txt").read_text().splitlines()
+  assert lines == sorted(lines)
+  return {name: float(v) for name, v in (line.split(" = ") for line in lines)}
+
+
 def largest_changes(before, after):
   """How far vectors of each part of a model have moved, at most.
 

@@ -311,7 +311,6 @@ def _change(folder, lost=None, **fields):
   path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-@pytest.mark.parametrize("convert", ["to_tensorflow", "to_huggingface"])
 @pytest.mark.parametrize(
   ("architecture", "lost", "fields", "wanted"),
   [
@@ -341,13 +340,13 @@ def _change(folder, lost=None, **fields):
   ],
 )
 def test_an_incomplete_model_is_an_error(
-  write, tmp_path, convert, architecture, lost, fields, wanted
+  write, tmp_path, architecture, lost, fields, wanted
 ):
   there, out = tmp_path / "there", tmp_path / "out"
   huggingface.to_huggingface(str(write(architecture)), str(there))
   _change(there, lost, **fields)
   with pytest.raises(UserError, match=wanted):
-    getattr(huggingface, convert)(str(there), str(out))
+    huggingface.to_tensorflow(str(there), str(out))
   assert not out.exists()
 
 

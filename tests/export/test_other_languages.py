@@ -4,6 +4,7 @@ The answers here are computed by `tokenizers` and onnxruntime alone, as the
 README.md in the folder says.
 """
 
+import functools
 import json
 import re
 import subprocess
@@ -51,17 +52,20 @@ class Reader:
     return dict(zip(names, self.session.run(None, row), strict=True))
 
 
-@pytest.fixture
-def export(tmp_path, golden, goldens):
-  """Exports the model of a task; returns it and its Reader."""
+@pytest.fixture(scope="module")
+def export(tmp_path_factory, golden, goldens):
+  """A function from a task and a format to a model and its exported folder."""
 
-  def export(name):
-    (tmp_path / "model").mkdir()
-    folder = task_folders.write(tmp_path / "model", name, golden, goldens)
+  @functools.cache
+  def export(name, format_="onnx"):
+    base = tmp_path_factory.mktemp("export")
+    (base / "model").mkdir()
+    folder = task_folders.write(base / "model", name, golden, goldens)
+    out, length = base / "out", None if format_ == "onnx" else 16
     export_model.run(
-      model_dir=folder, output_dir=str(tmp_path / "onnx"), format="onnx"
+      model_dir=folder, output_dir=out, format=format_, max_seq_length=length
     )
-    return bert.load(folder)
+    return bert.load(folder), out
 
   return export
 
@@ -72,8 +76,9 @@ LONG = "the north of the city, " * 12
 @pytest.mark.parametrize(
   "pair", [("Jim", "Henson made puppets."), (LONG, "Jim"), (LONG, LONG)]
 )
-def test_labels_of_pairs(export, tmp_path, pair):
-  model, reader = export("multilabel"), Reader(tmp_path / "onnx")
+def test_labels_of_pairs(export, pair):
+  model, folder = export("multilabel")
+  reader = Reader(folder)
   found = reader.run(*(reader.split(text).ids for text in pair))
   answer = model(pair)
   assert reader.task["labels"] == answer["labels"]
@@ -82,8 +87,9 @@ def test_labels_of_pairs(export, tmp_path, pair):
   )
 
 
-def test_labels_of_words(export, tmp_path):
-  model, reader = export("tagging"), Reader(tmp_path / "onnx")
+def test_labels_of_words(export):
+  model, folder = export("tagging")
+  reader = Reader(folder)
   text = "Jim Henson made puppets."
   encoded = reader.split(text)
   found = reader.run(encoded.ids)["labels"][0]
@@ -98,8 +104,9 @@ def test_labels_of_words(export, tmp_path):
   assert first == {entity["type"] for entity in model(text)["entities"]}
 
 
-def test_the_answer_to_a_question(export, tmp_path):
-  model, reader = export("squad"), Reader(tmp_path / "onnx")
+def test_the_answer_to_a_question(export):
+  model, folder = export("squad")
+  reader = Reader(folder)
   question, context = "Who?", "It is Jim Henson."
   a, b = reader.split(question), reader.split(context)
   found = reader.run(a.ids, b.ids)
@@ -135,9 +142,9 @@ def example_of(folder):
     ("", "`text`", None),
   ],
 )
-def test_the_readme_says_how(export, tmp_path, name, inputs, printed):
-  model = export(name)
-  text, output = example_of(tmp_path / "onnx")
+def test_the_readme_says_how(export, name, inputs, printed):
+  model, folder = export(name)
+  text, output = example_of(folder)
   assert len(text.splitlines()) <= 36
   wanted = [f"An input consists of {inputs}.", "`model.onnx` computes"]
   wanted += ["are int64 [rows, length]"]
@@ -156,17 +163,9 @@ def test_the_readme_says_how(export, tmp_path, name, inputs, printed):
     assert part in text
 
 
-@pytest.mark.parametrize("name", ["multilabel", "multiple choice", ""])
-def test_the_readme_of_a_lite_file(tmp_path, golden, goldens, name):
-  (tmp_path / "model").mkdir()
-  folder = task_folders.write(tmp_path / "model", name, golden, goldens)
-  export_model.run(
-    model_dir=folder,
-    output_dir=str(tmp_path / "lite"),
-    format="tflite",
-    max_seq_length=16,
-  )
-  text, output = example_of(tmp_path / "lite")
+@pytest.mark.parametrize("name", ["multiple choice", ""])
+def test_the_readme_of_a_lite_file(export, name):
+  text, output = example_of(export(name, "tflite")[1])
   shape = "[1, 1, 16]" if name == "multiple choice" else "[1, 16]"
   assert f"are int32 {shape}" in text
   assert "to 16 pieces" in text

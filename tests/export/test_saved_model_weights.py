@@ -10,60 +10,37 @@ from bert.export import saved_model_weights
 from bert.training import checkpoints, model_folder
 
 CONFIG = modeling.BertConfig(9, 8, 1, 2, 6, "gelu", 0.1, 0.1, 5, 2)
-LAYER = "transformer/layer_0"
 
 # TF-Hub's names since version 3 of its BERT encoders, in shapes of H = 8 with
 # two heads; the last column is ours.
+_TABLE = """
+word_embeddings/embeddings 9,8 embeddings/word_embeddings
+position_embedding/embeddings 5,8 embeddings/position_embeddings
+type_embeddings/embeddings 2,8 embeddings/token_type_embeddings
+embeddings/layer_norm/gamma 8 embeddings/LayerNorm/gamma
+embeddings/layer_norm/beta 8 embeddings/LayerNorm/beta
+T/self_attention/query/kernel 8,2,4 E/attention/self/query/kernel
+T/self_attention/query/bias 2,4 E/attention/self/query/bias
+T/self_attention/key/kernel 8,2,4 E/attention/self/key/kernel
+T/self_attention/key/bias 2,4 E/attention/self/key/bias
+T/self_attention/value/kernel 8,2,4 E/attention/self/value/kernel
+T/self_attention/value/bias 2,4 E/attention/self/value/bias
+T/self_attention/attention_output/kernel 2,4,8 E/attention/output/dense/kernel
+T/self_attention/attention_output/bias 8 E/attention/output/dense/bias
+T/self_attention_layer_norm/gamma 8 E/attention/output/LayerNorm/gamma
+T/self_attention_layer_norm/beta 8 E/attention/output/LayerNorm/beta
+T/intermediate/kernel 8,6 E/intermediate/dense/kernel
+T/intermediate/bias 6 E/intermediate/dense/bias
+T/output/kernel 6,8 E/output/dense/kernel
+T/output/bias 8 E/output/dense/bias
+T/output_layer_norm/gamma 8 E/output/LayerNorm/gamma
+T/output_layer_norm/beta 8 E/output/LayerNorm/beta
+pooler_transform/kernel 8,8 pooler/dense/kernel
+pooler_transform/bias 8 pooler/dense/bias
+""".replace("T/", "transformer/layer_0/").replace("E/", "encoder/layer_0/")
 NEW = {
-  "word_embeddings/embeddings:0": ([9, 8], "embeddings/word_embeddings"),
-  "position_embedding/embeddings:0": ([5, 8], "embeddings/position_embeddings"),
-  "type_embeddings/embeddings:0": ([2, 8], "embeddings/token_type_embeddings"),
-  "embeddings/layer_norm/gamma:0": ([8], "embeddings/LayerNorm/gamma"),
-  "embeddings/layer_norm/beta:0": ([8], "embeddings/LayerNorm/beta"),
-  **{
-    f"{LAYER}/self_attention/{name}/{part}:0": (
-      shape,
-      f"encoder/layer_0/attention/self/{name}/{part}",
-    )
-    for name in ("query", "key", "value")
-    for part, shape in (("kernel", [8, 2, 4]), ("bias", [2, 4]))
-  },
-  f"{LAYER}/self_attention/attention_output/kernel:0": (
-    [2, 4, 8],
-    "encoder/layer_0/attention/output/dense/kernel",
-  ),
-  f"{LAYER}/self_attention/attention_output/bias:0": (
-    [8],
-    "encoder/layer_0/attention/output/dense/bias",
-  ),
-  f"{LAYER}/self_attention_layer_norm/gamma:0": (
-    [8],
-    "encoder/layer_0/attention/output/LayerNorm/gamma",
-  ),
-  f"{LAYER}/self_attention_layer_norm/beta:0": (
-    [8],
-    "encoder/layer_0/attention/output/LayerNorm/beta",
-  ),
-  f"{LAYER}/intermediate/kernel:0": (
-    [8, 6],
-    "encoder/layer_0/intermediate/dense/kernel",
-  ),
-  f"{LAYER}/intermediate/bias:0": (
-    [6],
-    "encoder/layer_0/intermediate/dense/bias",
-  ),
-  f"{LAYER}/output/kernel:0": ([6, 8], "encoder/layer_0/output/dense/kernel"),
-  f"{LAYER}/output/bias:0": ([8], "encoder/layer_0/output/dense/bias"),
-  f"{LAYER}/output_layer_norm/gamma:0": (
-    [8],
-    "encoder/layer_0/output/LayerNorm/gamma",
-  ),
-  f"{LAYER}/output_layer_norm/beta:0": (
-    [8],
-    "encoder/layer_0/output/LayerNorm/beta",
-  ),
-  "pooler_transform/kernel:0": ([8, 8], "pooler/dense/kernel"),
-  "pooler_transform/bias:0": ([8], "pooler/dense/bias"),
+  f"{name}:0": ([int(size) for size in shape.split(",")], ours)
+  for name, shape, ours in map(str.split, _TABLE.strip().splitlines())
 }
 
 

@@ -8,12 +8,12 @@ import re
 import signal
 import time
 
+import mistakes
 import pytest
 import scripts
 import sentencepiece
 import tensorflow as tf
 
-import create_pretraining_data
 from bert.data import instances
 
 SCRIPT = "create_pretraining_data.py"
@@ -25,14 +25,6 @@ GOLDENS = {
     "dupe_factor": 2,
     "random_seed": 7,
     "do_whole_word_mask": True,
-  },
-  "short": {
-    "max_seq_length": 32,
-    "max_predictions_per_seq": 4,
-    "dupe_factor": 1,
-    "short_seq_prob": 0.5,
-    "masked_lm_prob": 0.3,
-    "random_seed": 99,
   },
   "two": {"dupe_factor": 1},
 }
@@ -79,7 +71,8 @@ def _quiet():
   return {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+# Those of the others are in tests/data/test_instances.py.
+@pytest.mark.parametrize("name", ["whole_word", "two"])
 def test_records_are_the_originals(command, goldens, tmp_path, name):
   names = ["two-0", "two-1"] if name == "two" else [name]
   written = [tmp_path / f"{n}.tfrecord" for n in names]
@@ -163,11 +156,8 @@ def test_whole_words_that_are_none(tmp_path, line, warning):
   ("piece", "do_lower_case", "kind"),
   [
     ("Word", True, "capitals"),
-    ("Word", False, None),
-    ("word", True, None),
     ("word", False, "no capitals"),
     ("<S>", True, None),  # As in the Chinese release.
-    ("字", False, None),
   ],
 )
 def test_casing_that_the_vocabulary_contradicts(
@@ -205,11 +195,6 @@ def test_no_process_loads_tensorflow(command, tmp_path):
   assert not loaded & {"tensorflow", "keras", "sklearn", "matplotlib", "scipy"}
 
 
-def test_code_for_the_original_finds_its_names():
-  for name in create_pretraining_data.__all__:
-    assert getattr(create_pretraining_data, name) is getattr(instances, name)
-
-
 def test_patterns_and_gzip(command, goldens, tmp_path):
   lines = (goldens / "corpus.txt").read_bytes().splitlines(keepends=True)
   (tmp_path / "a.txt").write_bytes(b"".join(lines[:40]))
@@ -237,18 +222,6 @@ def sharded(command, tmp_path_factory):
   output = ",".join(map(str, paths))
   scripts.fork(SCRIPT, *command(output, num_workers=1, **changes))
   return changes, paths
-
-
-def test_shards_of_a_gzip_file(command, goldens, sharded, tmp_path):
-  changes, paths = sharded
-  text = tmp_path / "text.txt.gz"
-  text.write_bytes(gzip.compress((goldens / "corpus.txt").read_bytes()))
-  out = tmp_path / "out"
-  out.mkdir()
-  output = ",".join(str(out / path.name) for path in paths)
-  flags = command(output, num_workers=2, **changes, input_file=text)
-  scripts.fork(SCRIPT, *flags)
-  assert _is_equal(out, paths)
 
 
 def _is_equal(folder, paths):
@@ -412,144 +385,59 @@ def test_beam_writes_the_same_records(command, sharded, tmp_path):
   assert f"{count:,} examples of " in log
 
 
-@needs_beam
-def test_an_error_in_beam_is_one_line(command, tmp_path):
-  text = tmp_path / "text.txt"
-  text.write_text("the of\n\nand to\n\n\x01\n\n\x02\n")
-  flags = command(tmp_path / "out", input_file=text, shard_mb=1e-6)
-  _, log = scripts.fork(SCRIPT, *flags, "--runner=FnApiRunner", status=2)
-  *_, line = log.splitlines()
-  assert line.startswith(f"error: {text} has 0 documents with text")
-  assert line.endswith("or pass other text")
-  assert "Traceback" not in log
-  assert os.listdir(tmp_path) == ["text.txt"]
+MISTAKES = """
+--input_file=
+  --input_file is required
+--input_file=FILES/good.txt,FILES/*.text
+  no file matches FILES/*.text ... pass paths
+--input_file=FILES/folder
+  no file matches FILES/folder ... pass paths
+--input_file=FILES/good.txt,/dev/null
+  --input_file= ... : /dev/null is a pipe or a device ... save its content
+--output_file=FILES/nowhere/out
+  no such folder FILES/nowhere ... create it
+--output_file=FILES/folder
+  'FILES/folder' is not a file ... pass the path of a file
+--output_file=FILES/out,
+  --output_file=FILES/out,: '' is not a file
+--output_file=FILES/out,FILES/folder/../good.txt
+  good.txt is an input ... pass another path
+--output_file=FILES/out,FILES/folder/../out
+  out is given twice ... pass another path
+--output_file=FILES/vocab.txt
+  vocab.txt is an input ... pass another path
+--output_file=/dev/null
+  /dev/null is a pipe or a device ... pass the path of a file
+--input_file=FILES/good.txt,FILES/latin1.txt
+  FILES/latin1.txt:2: byte 5 is not UTF-8 ... convert
+--input_file=FILES/plain.txt.gz
+  FILES/plain.txt.gz is not a complete gzip file ... again
+--input_file=FILES/blank.txt
+  no text in FILES/blank.txt ... one sentence per line
+--input_file=FILES/control.txt
+  FILES/control.txt has 0 documents ... tokenizer keeps
+--input_file=FILES/one.txt
+  FILES/one.txt ... empty lines ... --next_sentence_prediction=false
+--vocab_file=
+  --vocab_file is required
+--vocab_file=FILES/no_mask.txt
+  the vocabulary has no piece [MASK] ... pass the vocabulary of
+--max_seq_length=4
+  --max_seq_length=4 ... pass 5 or more
+--masked_lm_prob=0
+  --masked_lm_prob=0.0 ... between 0 and 1 ... 0.15 ... --no_masking
+"""
 
-
-@needs_beam
-def test_a_runner_that_a_module_lacks_is_one_line(command, tmp_path):
-  runner = "apache_beam.runners.FnApiRuner"
-  flags = command(tmp_path / "out", runner=runner)
-  _, error = scripts.fork(SCRIPT, *flags, status=2)
-  (line,) = error.splitlines()
-  assert line.startswith(f"error: --runner={runner}: ")
-
-
-@needs_beam
-def test_an_unknown_runner_is_one_line(command, tmp_path):
-  flags = command(tmp_path / "out", runner="FnApiRuner")
-  _, error = scripts.fork(SCRIPT, *flags, status=2)
-  (line,) = error.splitlines()
-  assert line.startswith("error: ")
-  assert "FnApiRuner." in line
-  assert "FnApiRunner," in line
-
-
-@needs_beam
-def test_what_beam_does_not_know_either_is_an_error(command, tmp_path):
-  process = scripts.start(
-    SCRIPT,
-    *command(tmp_path / "out", runner="FnApiRunner"),
-    "--direct_num_workers=1",
-    "--max_seq_lenght=64",
-    env=_quiet(),
-  )
-  log, _ = process.communicate()
-  assert process.returncode == 2
-  (line,) = log.splitlines()
-  assert "FnApiRunner: --max_seq_lenght is neither a flag" in line
-  assert os.listdir(tmp_path) == []
-
-
-OUTPUT = "--output_file=FILES/out"
-
-ERRORS = {
-  "no input": ({"input_file": None}, ["--input_file is required"]),
-  "no such input": (
-    {"input_file": "FILES/nowhere"},
-    ["--input_file=FILES/nowhere", "no file matches", "pass paths"],
-  ),
-  "one of the patterns fits nothing": (
-    {"input_file": "FILES/good.txt,FILES/*.text"},
-    ["no file matches FILES/*.text", "pass paths"],
-  ),
-  "input is a folder": (
-    {"input_file": "FILES/folder"},
-    ["no file matches FILES/folder", "pass paths"],
-  ),
-  "input is a device": (
-    {"input_file": "FILES/good.txt,/dev/null"},
-    ["--input_file=", ": /dev/null is a pipe or a device", "save its content"],
-  ),
-  "no output folder": (
-    {"output_file": "FILES/nowhere/out"},
-    ["no such folder FILES/nowhere", "create it"],
-  ),
-  "output is a folder": (
-    {"output_file": "FILES/folder"},
-    ["'FILES/folder' is not a file", "pass the path of a file"],
-  ),
-  "one output is empty": (
-    {"output_file": "FILES/out,"},
-    [f"{OUTPUT},: '' is not a file"],
-  ),
-  "output is an input": (
-    {"output_file": "FILES/out,FILES/folder/../good.txt"},
-    ["good.txt is an input", "pass another path"],
-  ),
-  "output comes twice": (
-    {"output_file": "FILES/out,FILES/folder/../out"},
-    ["out is given twice", "pass another path"],
-  ),
-  "output is the vocabulary": (
-    {"output_file": "FILES/vocab.txt"},
-    ["vocab.txt is an input", "pass another path"],
-  ),
-  "output is a device": (
-    {"output_file": "/dev/null"},
-    ["/dev/null is a pipe or a device", "pass the path of a file"],
-  ),
-  "not UTF-8": (
-    {"input_file": "FILES/good.txt,FILES/latin1.txt"},
-    ["FILES/latin1.txt:2: byte 5 is not UTF-8", "convert"],
-  ),
-  "not zipped": (
-    {"input_file": "FILES/plain.txt.gz"},
-    ["FILES/plain.txt.gz is not a complete gzip file", "again"],
-  ),
-  "no text": (
-    {"input_file": "FILES/blank.txt"},
-    ["FILES/blank.txt has 0 documents", "pass other text"],
-  ),
-  "no text but what is dropped": (
-    {"input_file": "FILES/control.txt"},
-    ["FILES/control.txt has 0 documents", "tokenizer keeps"],
-  ),
-  "nothing is kept without next sentences": (
-    {"input_file": "FILES/control.txt", "next_sentence_prediction": "false"},
-    ["fewer than 1; separate documents by empty lines, raise --shard_mb"],
-  ),
-  "one document": (
-    {"input_file": "FILES/one.txt"},
-    ["FILES/one.txt", "empty lines", "--next_sentence_prediction=false"],
-  ),
-  "no vocabulary": ({"vocab_file": None}, ["--vocab_file is required"]),
-  "vocabulary without [MASK]": (
-    {"vocab_file": "FILES/no_mask.txt"},
-    ["the vocabulary has no piece [MASK]", "or that of a released"],
-  ),
-  "too short for pairs": (
-    {"max_seq_length": 4},
-    ["--max_seq_length=4", "pass 5 or more"],
-  ),
-  "too short for texts": (
-    {"max_seq_length": 3, "next_sentence_prediction": False},
-    ["--max_seq_length=3", "pass 4 or more"],
-  ),
-  "masks nothing": (
-    {"masked_lm_prob": 0},
-    ["--masked_lm_prob=0.0", "between 0 and 1", "0.15", "--no_masking"],
-  ),
-}
+BEAM_MISTAKES = """
+--runner=FnApiRunner --input_file=FILES/dropped.txt --shard_mb=1e-6
+  dropped.txt has 0 documents with text ... --next_sentence_prediction=false
+--runner=apache_beam.runners.FnApiRuner
+  --runner=apache_beam.runners.FnApiRuner:
+--runner=FnApiRuner
+  FnApiRuner. ... FnApiRunner,
+--runner=FnApiRunner --direct_num_workers=1 --max_seq_lenght=64
+  --max_seq_lenght is neither a flag
+"""
 
 
 @pytest.fixture(scope="module")
@@ -565,6 +453,7 @@ def files(tmp_path_factory, goldens):
     "control.txt": b"\x01\n\n\x02\n",
     "a.partial": b"the of\n\nand to\n",
     "one.txt": b"the of\nand to\n",
+    "dropped.txt": b"the of\n\nand to\n\n\x01\n\n\x02\n",
   }.items():
     (folder / name).write_bytes(content)
   vocabulary = (goldens / "vocab.txt").read_text("utf-8")
@@ -574,26 +463,19 @@ def files(tmp_path_factory, goldens):
   return folder
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_bad_input_is_one_line_and_leaves_nothing(command, files, name):
-  changes, wanted = ERRORS[name]
-  changes = {
-    "input_file": "FILES/good.txt",
-    "output_file": "FILES/out",
-    "vocab_file": "FILES/vocab.txt",
-    **changes,
-  }
-  changes = {
-    flag: value.replace("FILES", str(files))
-    if isinstance(value, str)
-    else value
-    for flag, value in changes.items()
-  }
-  before = scripts.tree(files)
-  _, error = scripts.fork(SCRIPT, *command(None, **changes), status=2)
-  *log, line = error.splitlines()
-  assert line.startswith("error: ")
-  assert all(re.match(r"\d\d:\d\d:\d\d ", entry) for entry in log)
-  for text in wanted:
-    assert text.replace("FILES", str(files)) in line
-  assert scripts.tree(files) == before
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(command, files, mistake):
+  _check(command, files, mistake)
+
+
+@needs_beam
+@mistakes.each_of(BEAM_MISTAKES)
+def test_a_mistake_with_beam_is_one_line(command, files, mistake):
+  _check(command, files, mistake)
+
+
+def _check(command, files, mistake):
+  names = {"input_file": "good.txt", "vocab_file": "vocab.txt"}
+  paths = {flag: files / name for flag, name in names.items()}
+  good = command(files / "out", **paths)
+  mistakes.check(mistake, SCRIPT, files, good, FILES=files)

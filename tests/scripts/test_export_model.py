@@ -3,51 +3,35 @@
 import json
 import shutil
 
+import mistakes
 import pytest
 import scripts
 
 from bert.commands import export_model
 from bert.training.flags import Flags
 
-BAD = {
-  "no output": ({"output_dir": None}, ["--output_dir is required"]),
-  "no model": (
-    {"model_dir": "FILES"},
-    ["FILES contains no bert_config.json", "pass the folder"],
-  ),
-  "a misspelt release": (
-    {"model_dir": "uncased_L-2_H-128_A-4"},
-    ["there is no folder uncased", "did you mean 'uncased_L-2_H-128_A-2'?"],
-  ),
-  "an output that is there": (
-    {"output_dir": "FILES/model"},
-    ["error: FILES/model is not an empty folder; pass the path of a new one"],
-  ),
-  "an output below a file": (
-    {"output_dir": "FILES/model/vocab.txt/out"},
-    ["--output_dir=FILES/model/vocab.txt/out", "is not a writable folder"],
-  ),
-  "integers in a SavedModel": (
-    {"quantize": "dynamic"},
-    ["--quantize=dynamic: --format=saved_model has none"],
-  ),
-  "half precision in ONNX": (
-    {"quantize": "float16", "format": "onnx"},
-    ["--quantize=float16: --format=onnx has none or dynamic"],
-  ),
-  "an encoder in LiteRT": (
-    {"part": "encoder", "format": "tflite"},
-    ["--part=encoder: --format=tflite has task; pass that"],
-  ),
-  "too long rows": (
-    {"part": "preprocess", "max_seq_length": 999},
-    ["--max_seq_length=999", "128 positions", "lower it"],
-  ),
-  "a damaged task": (
-    {"model_dir": "FILES/damaged"},
-    ["FILES/damaged/task.json is damaged", "copy it again"],
-  ),
-}
+MISTAKES = """
+--output_dir=
+  --output_dir is required
+--model_dir=FILES
+  FILES contains no bert_config.json ... pass the folder
+--model_dir=uncased_L-2_H-128_A-4
+  there is no folder uncased ... did you mean 'uncased_L-2_H-128_A-2'?
+--output_dir=FILES/model
+  FILES/model is not an empty folder; pass the path of a new one
+--output_dir=FILES/model/vocab.txt/out
+  --output_dir=FILES/model/vocab.txt/out ... is not a writable folder
+--quantize=dynamic
+  --quantize=dynamic: --format=saved_model has none
+--quantize=float16 --format=onnx
+  --quantize=float16: --format=onnx has none or dynamic
+--part=encoder --format=tflite
+  --part=encoder: --format=tflite has task; pass that
+--part=preprocess --max_seq_length=999
+  --max_seq_length=999 ... 128 positions ... lower it
+--model_dir=FILES/damaged
+  FILES/damaged/task.json is damaged ... copy it again
+"""
 
 
 @pytest.fixture(scope="module")
@@ -56,25 +40,20 @@ def files(tmp_path_factory, goldens):
   folder = tmp_path_factory.mktemp("files")
   shutil.copytree(goldens / "model", folder / "model")
   shutil.copy(goldens / "vocab.txt", folder / "model")
-  for name, fields in (
-    ("damaged", {"task": "squad", "max_seq_length": "long"}),
-  ):
-    shutil.copytree(folder / "model", folder / name)
-    (folder / name / "task.json").write_text(json.dumps(fields))
+  damaged = shutil.copytree(folder / "model", folder / "damaged")
+  fields = {"task": "squad", "max_seq_length": "long"}
+  (damaged / "task.json").write_text(json.dumps(fields))
   return folder
 
 
-@pytest.mark.parametrize("part", ["task", "encoder"])
-def test_a_saved_model_has_its_configuration(files, tmp_path, part):
+def test_a_saved_model_has_its_configuration(files, tmp_path):
   """Its variables tell neither the activation nor, in this case, the heads."""
-  model = tmp_path / "model"
-  shutil.copytree(files / "model", model)
+  model = shutil.copytree(files / "model", tmp_path / "model")
   fields = json.loads((model / "bert_config.json").read_text())
   wanted = {**fields, "hidden_act": "relu", "do_lower_case": False}
   (model / "bert_config.json").write_text(json.dumps(wanted))
-  what = "the model" if part == "task" else "the part encoder"
   for script, flag, source, target, line in (
-    ("export_model.py", f"--part={part}", "model", "saved", what),
+    ("export_model.py", "--part=task", "model", "saved", "the model"),
     ("convert_checkpoint.py", "--to=tensorflow", "saved", "back", tmp_path),
   ):
     _, log = scripts.fork(
@@ -86,8 +65,7 @@ def test_a_saved_model_has_its_configuration(files, tmp_path, part):
     assert f"Wrote {line}" in log
   found = json.loads((tmp_path / "back" / "bert_config.json").read_text())
   assert found == wanted
-  vocabulary = tmp_path / "saved" / "assets.extra" / "vocab.txt"
-  assert vocabulary.exists() == (part == "task")  # For rows.
+  assert (tmp_path / "saved" / "assets.extra" / "vocab.txt").exists()
 
 
 @pytest.mark.parametrize(
@@ -112,20 +90,7 @@ def test_flags_without_effect_are_named(caplog, values, has_task, unused):
   assert caplog.messages == expected
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_and_leaves_nothing(files, tmp_path, name):
-  changes, wanted = BAD[name]
-  values = {"model_dir": "FILES/model", "output_dir": tmp_path / "out/new"}
-  command = [
-    f"--{flag}={value}".replace("FILES", str(files))
-    for flag, value in {**values, **changes}.items()
-    if value is not None
-  ]
-  before = scripts.tree(files)
-  _, error = scripts.fork("export_model.py", *command, status=2)
-  line = error.splitlines()[-1]
-  assert line.startswith(("error: ", "FATAL Flags parsing error"))
-  for text in wanted:
-    assert text.replace("FILES", str(files)) in line
-  assert scripts.tree(files) == before
-  assert scripts.tree(tmp_path) == {}
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(files, mistake):
+  good = {"model_dir": files / "model", "output_dir": files / "out/new"}
+  mistakes.check(mistake, "export_model.py", files, good, FILES=files)

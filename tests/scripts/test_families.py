@@ -8,20 +8,14 @@ import shutil
 import numpy as np
 import pytest
 import scripts
+import task_runs
 
 import bert
 import create_pretraining_data
 import extract_features
 import families
-import run_classifier
 import run_pretraining
-import run_squad
-from bert.commands import (
-  fill_mask,
-  run_embeddings,
-  run_multiple_choice,
-  run_ner,
-)
+from bert.commands import fill_mask
 from bert.training import checkpoints
 
 pytestmark = [
@@ -30,88 +24,47 @@ pytestmark = [
   pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
-SAMPLES = scripts.ROOT / "sample_data"
 FAMILIES = pytest.mark.parametrize("family", families.FAMILIES)
-
-TRAINING = {
-  "do_train": True,
-  "do_eval": True,
-  "max_seq_length": 32,
-  "train_batch_size": 4,
-  "num_train_epochs": 1.0,
-  "save_checkpoints_steps": 2,
-  "keep_checkpoint_max": 0,
-}
-QUESTIONS = scripts.ROOT / "tests" / "goldens" / "squad_v1.json"
+TASKS = task_runs.RUNS.keys() - {"fill_mask", "two labels"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-  """A folder with the first rows of each data set."""
-  folder = tmp_path_factory.mktemp("data")
-  for split in ("train", "dev", "test"):
-    lines = (SAMPLES / "multiple_choice" / f"{split}.jsonl").read_text("utf-8")
-    rows = lines.splitlines(keepends=True)[:16]
-    (folder / f"{split}.jsonl").write_text("".join(rows), "utf-8")
-    rows = "one bridge\tgood\nthe river\tbad\n" * 8
-    (folder / f"{split}.tsv").write_text("text\tlabel\n" + rows, "utf-8")
-    rows = "".join(f"query {n},the answer {n}\n" for n in range(16))
-    path = folder / f"{split}_pairs.csv"
-    path.write_text("text_a,text_b\n" + rows, "utf-8")
-  return folder
+def data(tmp_path_factory, goldens):
+  """A folder of files, and the flags of each task."""
+  folder = task_runs.make_files(tmp_path_factory.mktemp("data"), goldens)
+  return folder, {name: task_runs.RUNS[name].write(folder) for name in TASKS}
 
 
-def _commands(data):
-  """Script and flags of each task."""
-  files = {f"{s}_file": str(data / f"{s}.tsv") for s in ("train", "dev")}
-  choices = {f"{s}_file": str(data / f"{s}.jsonl") for s in ("train", "dev")}
-  pairs = {f"{s}_file": str(data / f"{s}_pairs.csv") for s in ("train", "dev")}
-  reading = {"max_seq_length": 48, "doc_stride": 16, "max_query_length": 12}
-  questions = {"train_file": str(QUESTIONS), "predict_file": str(QUESTIONS)}
-  return {
-    "classification": (run_classifier, {"task_name": "custom", **files}),
-    "tagging": (
-      run_ner,
-      {"data_dir": str(SAMPLES / "ner"), "do_predict": True},
-    ),
-    "multiple choice": (run_multiple_choice, choices),
-    "vectors": (run_embeddings, pairs),
-    "squad": (
-      run_squad,
-      {**questions, **reading, "do_predict": True, "do_eval": None},
-    ),
-  }
-
-
-INPUTS = {
-  "classification": ["one bridge", "the river"],
-  "vectors": ["The old bridge", "query 1"],
-  "tagging": ["Anna saw the old bridge."],
-  "multiple choice": [{"context": "one", "choices": ["two", "the bridge"]}],
-  "squad": [("Who closed the bridge?", "The city closed the old bridge.")],
-}
-
-
-@pytest.mark.parametrize("task", INPUTS)
+@pytest.mark.parametrize("task", sorted(TASKS))
 @FAMILIES
 def test_a_task_is_trained_and_continued(data, tmp_path, family, task):
-  script, flags = _commands(data)[task]
+  (folder, flags), run = data, task_runs.RUNS[task]
   out, again = tmp_path / "out", tmp_path / "again"
-  values = {**TRAINING, **flags, "init_checkpoint": families.path(family)}
-  values = {name: v for name, v in values.items() if v is not None}
-  script.run(**values, output_dir=str(out))
-  answers = bert.load(out)(INPUTS[task])
-  assert len(answers) == len(INPUTS[task])
+  model = {"init_checkpoint": families.path(family)}
+  model |= dict.fromkeys(("vocab_file", "bert_config_file", "freeze_layers"))
+  predicts = []
+  if task == "squad":
+    predicts = ["--do_predict"]
+    model |= {"max_seq_length": 48, "doc_stride": 16, "max_query_length": 12}
+
+  def train(where):
+    command = task_runs.command(task, folder, where, **{**flags[task], **model})
+    scripts.fork(*command, "--do_train", "--do_eval", *predicts)
+
+  train(out)
+  questions = run.questions(folder)[:2]
+  answers = bert.load(out)(questions)
+  assert len(answers) == len(questions)
   # A copy of the folder, as a kill after the first checkpoint leaves it.
   shutil.copytree(out, again)
   for path in again.iterdir():
     step = re.match(r"model\.ckpt-(\d+)\.", path.name)
     if path.name.startswith("bert_model.") or (step and int(step[1]) > 2):
       path.unlink()
-  script.run(**values, output_dir=str(again))
+  train(again)
   name = "bert_model.ckpt.data-00000-of-00001"
   assert (again / name).read_bytes() == (out / name).read_bytes()
-  np.testing.assert_equal(bert.load(again)(INPUTS[task]), answers)
+  np.testing.assert_equal(bert.load(again)(questions), answers)
   step = checkpoints.Checkpoint(str(out / "bert_model.ckpt")).step
   assert step > 2
 

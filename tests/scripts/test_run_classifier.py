@@ -19,30 +19,21 @@ import modeling
 from bert.training import checkpoints, folder_lock, summaries
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory, goldens):
-  """A folder with data/, and model/ as an unzipped release has it."""
-  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
+LONG_TEXTS = {
+  "max_seq_length": 24,
+  "long_text": "mean_windows",
+  "num_train_epochs": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
 def trained(files):
-  """What the famous command leaves, and what it printed."""
-  output_dir = files / "output"
-  _, log = scripts.fork(
-    "run_classifier.py",
-    *tiny_task.flags(files, output_dir, log_steps=5, v=1),
-    "--do_train=true",
-    "--do_eval=true",
-    "--do_predict=true",
-  )
-  return output_dir, log
-
-
-def _eval_results(folder, suffix=""):
-  lines = (folder / f"eval_results{suffix}.txt").read_text().splitlines()
-  assert lines == sorted(lines)
-  return {key: float(v) for key, v in (line.split(" = ") for line in lines)}
+  """A folder trained on windows of long texts, and the log."""
+  folder = files / "mean_windows"
+  changes = {**LONG_TEXTS, **tiny_task.HEAD_ONLY}
+  command = tiny_task.flags(files, folder, **changes)
+  actions = ("--do_train=true", "--do_eval=true", "--do_predict=true")
+  return folder, scripts.fork("run_classifier.py", *command, *actions)[1]
 
 
 def _task_of(folder):
@@ -50,20 +41,22 @@ def _task_of(folder):
 
 
 def test_checkpoints_are_kept_as_asked(trained):
+  """The last five: each third step, and the end."""
   folder, _ = trained
-  steps = [p.rsplit("-")[-1] for p in checkpoints.training_checkpoints(folder)]
-  assert steps == ["3", "6", "9", "10"]
-  newest = checkpoints.Checkpoint(f"{folder}/model.ckpt-10")
-  assert newest["global_step"] == 10
+  last = int(tiny_task.results(folder)["global_step"])
+  wanted = [*range(3, last, 3), last][-5:]
+  paths = [f"{folder}/model.ckpt-{step}" for step in wanted]
+  assert checkpoints.training_checkpoints(folder) == paths
+  newest = checkpoints.Checkpoint(paths[-1])
+  assert newest["global_step"] == last
   assert "output_weights/adam_m" in newest
   assert not [name for name in os.listdir(folder) if "partial" in name]
 
 
 def test_eval_results_have_the_references_keys(trained):
-  results = _eval_results(trained[0])
+  results = tiny_task.results(trained[0])
   names = {"eval_accuracy", "eval_f1", "eval_loss", "global_step", "loss"}
   assert results.keys() == names
-  assert results["global_step"] == 10
   assert results["loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
@@ -73,27 +66,19 @@ def test_test_results_are_probabilities_row_by_row(trained):
   np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-5)
 
 
-def test_another_model_in_output_dir_is_an_error(trained, files):
-  folder, _ = trained
-  before = scripts.tree(folder)
-  command = tiny_task.flags(files, folder, task_name="xnli")
-  _, error = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
-  assert "task.json has the labels 0, 1 (classification)" in error
-  assert scripts.tree(folder) == before
-
-
 def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
   folder = tmp_path / "model"
   shutil.copytree(trained[0], folder)
   fields = {**_task_of(folder), "labels": ["1", "0"]}
   (folder / "task.json").write_text(json.dumps(fields))
   out = tmp_path / "out"
-  commands = [
-    [*tiny_task.flags(files, out, init_checkpoint=folder), "--do_eval"],
-    [*tiny_task.flags(files, folder), "--do_train"],
-  ]
-  for command in commands:
-    _, error = scripts.fork("run_classifier.py", *command, status=2)
+  commands = (
+    tiny_task.flags(files, out, init_checkpoint=folder, **LONG_TEXTS),
+    tiny_task.flags(files, folder, **LONG_TEXTS),
+  )
+  actions = ("--do_eval", "--do_train")
+  for command, action in zip(commands, actions, strict=True):
+    _, error = scripts.fork("run_classifier.py", *command, action, status=2)
     assert "task.json has the labels 1, 0 (classification), but" in error
     assert "--task_name=MRPC has 0, 1 (classification); pass" in error
   assert not out.exists()
@@ -105,28 +90,22 @@ import run_classifier
 import tokenization
 
 class MoodProcessor(run_classifier.DataProcessor):
-  def get_train_examples(self, data_dir):
-    return self._create_examples(
-        self._read_tsv(os.path.join(data_dir, "mood.tsv")), "train")
-  def get_dev_examples(self, data_dir):
-    return self._create_examples(
-        self._read_tsv(os.path.join(data_dir, "mood.tsv")), "dev")
   def get_labels(self):
     return ["sad", "glad", "mad"]
+  def get_train_examples(self, data_dir):
+    return self._create_examples(data_dir, "train")
+  def get_dev_examples(self, data_dir):
+    return self._create_examples(data_dir, "dev")
   def get_test_examples(self, data_dir):
-    return self._create_examples(
-        self._read_tsv(os.path.join(data_dir, "mood.tsv")), "test")
-  def _create_examples(self, lines, set_type):
+    return self._create_examples(data_dir, "test")
+  def _create_examples(self, data_dir, set_type):
     examples = []
+    lines = self._read_tsv(os.path.join(data_dir, "mood.tsv"))
     for (i, line) in enumerate(lines):
       text_a = tokenization.convert_to_unicode(line[0])
-      if set_type == "test":
-        label = "0"
-      else:
-        label = tokenization.convert_to_unicode(line[1])
+      label = "0" if set_type == "test" else line[1]
       examples.append(run_classifier.InputExample(
-          guid="%s-%s" % (set_type, i), text_a=text_a, text_b=None,
-          label=label))
+          guid="%s-%s" % (set_type, i), text_a=text_a, label=label))
     return examples
 
 run_classifier.PROCESSORS["mood"] = MoodProcessor
@@ -151,7 +130,7 @@ def test_a_users_processor_works_as_it_always_did(files, tmp_path):
   results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
   assert results.shape == (12, 3)
   assert _task_of(tmp_path / "out")["labels"] == ["sad", "glad", "mad"]
-  assert "eval_accuracy" in _eval_results(tmp_path / "out")
+  assert "eval_accuracy" in tiny_task.results(tmp_path / "out")
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +187,8 @@ KEEP_BEST = {
   "early_stopping_patience": 2,
   "keep_checkpoint_max": 0,
   "num_train_epochs": 8,
+  "learning_rate": 0.02,
+  **tiny_task.HEAD_ONLY,
 }
 
 
@@ -282,7 +263,7 @@ def test_the_best_is_evaluated_and_predicted_later(kept, files, tmp_path):
     used = f"Using the weights of {folder}/bert_model.ckpt"
     assert (used in log) == (out == folder)
     assert "Continuing" not in log
-  results = _eval_results(folder)
+  results = tiny_task.results(folder)
   assert results["global_step"] == history["best_step"]
   assert results["eval_loss"] == pytest.approx(history["best_value"], rel=1e-6)
   np.testing.assert_allclose(
@@ -331,13 +312,10 @@ def test_a_folder_in_use_is_refused(kept, files):
 
 
 def test_another_learning_rate_is_warned_of(trained, files, tmp_path):
-  folder = tmp_path / "out"
-  shutil.copytree(trained[0], folder)
-  _, log = scripts.fork(
-    "run_classifier.py",
-    *tiny_task.flags(files, folder, learning_rate=2e-3, log_steps=7),
-    "--do_train",
-  )
+  folder = shutil.copytree(trained[0], tmp_path / "out")
+  changes = {**LONG_TEXTS, **tiny_task.HEAD_ONLY, "learning_rate": 2e-3}
+  command = tiny_task.flags(files, folder, **changes, log_steps=7)
+  _, log = scripts.fork("run_classifier.py", *command, "--do_train")
   assert (
     f"--learning_rate=0.002: the training in {folder} began with 0.001; to "
     "start a new training, pass another --output_dir\n"
@@ -387,21 +365,6 @@ def test_all_seeds_are_checked_before_the_first_is_trained(files, tmp_path):
   _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
   assert f"--output_dir={out}/seed-2: {out}/seed-2 is not a writable" in log
   assert [path.name for path in out.iterdir()] == ["seed-2"]
-
-
-def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
-  out, _, _ = several
-  command = tiny_task.flags(
-    files,
-    tmp_path / "out",
-    task_name="mnli,ax",
-    data_dir=files / "several_data",
-    init_checkpoint=out / "seed-3" / "MNLI",
-  )
-  scripts.fork("run_classifier.py", *command, "--do_predict")
-  for name in ("MNLI", "AX"):
-    found = (tmp_path / "out" / name / "test_results.tsv").read_text()
-    assert found == (out / "seed-3" / name / "test_results.tsv").read_text()
 
 
 def test_the_model_of_the_folder_predicts_the_diagnostic_set(several, files):
@@ -460,9 +423,9 @@ def test_several_tasks_and_seeds_are_summarized(several):
 
 def _all_results(folder):
   """The results of all development sets, by their names in results.tsv."""
-  found = _eval_results(folder)
+  found = tiny_task.results(folder)
   if (folder / "eval_results_mismatched.txt").exists():
-    others = _eval_results(folder, "_mismatched")
+    others = tiny_task.results(folder, "_mismatched")
     found |= {f"{name}_mismatched": value for name, value in others.items()}
   return {name: v for name, v in found.items() if "global_step" not in name}
 
@@ -511,21 +474,8 @@ def test_submissions_have_a_line_for_each_row(several):
       assert submitted.splitlines() == ["index\tprediction", *wanted]
 
 
-LONG_TEXTS = {"max_seq_length": 24, "long_text": "mean_windows"}
-
-
-@pytest.fixture(scope="module")
-def long_texts(files):
-  """A folder trained on windows of long texts, and the log."""
-  folder = files / "mean_windows"
-  changes = {**LONG_TEXTS, **tiny_task.HEAD_ONLY}
-  command = tiny_task.flags(files, folder, **changes)
-  actions = ("--do_train", "--do_eval", "--do_predict")
-  return folder, scripts.fork("run_classifier.py", *command, *actions)[1]
-
-
-def test_bfloat16_is_close_to_float32(long_texts, files, tmp_path):
-  folder, _ = long_texts
+def test_bfloat16_is_close_to_float32(trained, files, tmp_path):
+  folder, _ = trained
   changes = {"init_checkpoint": folder, "precision": "bfloat16"}
   command = tiny_task.flags(files, tmp_path, **LONG_TEXTS, **changes)
   scripts.fork("run_classifier.py", *command, "--do_eval", "--do_predict")
@@ -534,12 +484,12 @@ def test_bfloat16_is_close_to_float32(long_texts, files, tmp_path):
   rounded = np.loadtxt(tmp_path / "test_results.tsv")
   np.testing.assert_allclose(rounded, exact, atol=0.05)
   assert np.any(rounded != exact)
-  losses = [_eval_results(path)["eval_loss"] for path in (folder, tmp_path)]
+  losses = [tiny_task.results(path)["eval_loss"] for path in (folder, tmp_path)]
   assert losses[0] == pytest.approx(losses[1], rel=0.05)
 
 
-def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
-  folder, log = long_texts
+def test_long_texts_are_predicted_as_they_were_trained(trained, files):
+  folder, log = trained
   assert _task_of(folder)["long_text"] == "mean_windows"
   _, *lines = (files / "data" / "test.tsv").read_text().splitlines()
   out, _ = scripts.fork(
@@ -564,6 +514,7 @@ def test_long_texts_are_predicted_as_they_were_trained(long_texts, files):
 def test_a_dry_run_measures_memory_and_leaves_nothing(files, tmp_path):
   # All batches have one shape, and share a program.
   changes = {"train_batch_size": 16, "pad_to_max_length": True}
+  changes |= tiny_task.HEAD_ONLY
   command = tiny_task.flags(files, tmp_path / "out", **changes)
   printed, log = scripts.fork(
     "run_classifier.py", *command, "--do_train", "--dry_run", "--num_seeds=2"
@@ -586,19 +537,3 @@ def test_a_dry_run_measures_memory_and_leaves_nothing(files, tmp_path):
   assert "s a step" in lines[-1]
   assert not (tmp_path / "out").exists()
   assert "100.0% of the rows have the full --max_seq_length" in log
-
-
-def test_importing_the_script_defines_no_flag(tmp_path):
-  script = tmp_path / "import.py"
-  script.write_text(
-    "import run_classifier; from absl import flags; "
-    "assert 'data_dir' not in flags.FLAGS; "
-    "run_classifier.create_model; run_classifier.MrpcProcessor().get_labels()"
-  )
-  scripts.fork(script)
-
-
-def test_help_lists_the_flags():
-  text, _ = scripts.fork("run_classifier.py", "--help", status=1)
-  for flag in ("--data_dir", "--init_checkpoint", "--[no]use_tpu", "--seed"):
-    assert flag in text

@@ -6,6 +6,7 @@ import json
 import re
 import types
 
+import mistakes
 import numpy as np
 import pytest
 import scripts
@@ -18,11 +19,6 @@ from bert.tasks.multiple_choice import MultipleChoiceTask
 from bert.training.task import Settings
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory, goldens):
-  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
 
 
 def flags(files, out, **changes):
@@ -53,7 +49,7 @@ def trained(files, tmp_path_factory):
   data = {f"{s}_file": folder / f"{s}.jsonl" for s in ("train", "dev", "test")}
   scripts.fork(
     "run_multiple_choice.py",
-    *flags(files, out, num_train_epochs=1, **data),
+    *flags(files, out, num_train_epochs=1, **data, **tiny_task.HEAD_ONLY),
     *("--do_train", "--do_eval", "--do_predict"),
   )
   return out, rows[:10]
@@ -169,88 +165,58 @@ SWAG_HEADER = (
 SWAG_ROW = "0,a,1,A man sits. He,A man sits.,He,gold,runs.,sleeps.,{},sings.,{}"
 
 
-def test_swag_is_read(files, tmp_path):
+def test_swag_is_read(tmp_path):
   path = tmp_path / "val.csv.gz"
   rows = (SWAG_ROW.format("eats.", i % 4) for i in range(8))
   path.write_bytes(gzip.compress("\n".join([SWAG_HEADER, *rows]).encode()))
-  out = tmp_path / "out"
-  data = {"train_file": path, "dev_file": path, "test_file": path}
-  scripts.fork(
-    "run_multiple_choice.py",
-    *flags(files, out, num_train_epochs=1, **data, **tiny_task.HEAD_ONLY),
-    *("--do_train", "--do_eval"),
-  )
   choices_of = ["runs.", "sleeps.", "eats.", "sings."]
   assert choices.read_examples(str(path), True)[5] == Example(
     f"{path}:7", "A man sits.", "He", choices_of, 1
   )
-  # Equal rows have every label twice, so one in four is right.
-  assert "eval_accuracy = 0.25\n" in (out / "eval_results.txt").read_text()
 
 
-ERRORS = {
-  "no choice": (
-    '{"context": "a", "choices": ["b"], "label": 0}',
-    ["choices a list of two or more that are not empty"],
-  ),
-  "empty choice": (
-    '{"context": "a", "choices": ["b", ""], "label": 0}',
-    ["choices a list of two or more that are not empty"],
-  ),
-  "label beyond the choices": (
-    '{"context": "a", "choices": ["b", "c"], "label": 2}',
-    ["label is 2; pass the index of a choice, 0 to 1"],
-  ),
-  "infinite label": (
-    '{"context": "a", "choices": ["b", "c"], "label": 1e999}',
-    ["label is inf; pass the index of a choice, 0 to 1"],
-  ),
-  "no label": ('{"context": "a", "choices": ["b", "c"]}', ["with label"]),
-  "no context": ('{"choices": ["b", "c"], "label": 0}', ["SWAG's columns"]),
-  "text as choices": (
-    '{"context": "a", "choices": "b", "label": 0}',
-    ["choices a list of two or more that are not empty"],
-  ),
-}
+MISTAKES = """
+{"context": "a", "choices": ["b", ""], "label": 0}
+  choices a list of two or more that are not empty
+{"context": "a", "choices": "bc", "label": 0}
+  choices a list of two or more that are not empty
+{"context": "a", "choices": ["b", "c"], "label": 2}
+  label 2 is not the index of a choice, 0 to 1
+{"context": "a", "choices": ["b", "c"], "label": 1e999}
+  label inf is not the index of a choice, 0 to 1
+{"context": "a", "choices": ["b", "c"]}
+  with label
+{"choices": ["b", "c"], "label": 0}
+  SWAG's columns
+"""
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_a_users_error_is_one_line(files, tmp_path, name):
-  row, expected = ERRORS[name]
-  path = tmp_path / "train.jsonl"
+@mistakes.each_of(MISTAKES)
+def test_a_row_with_a_mistake_is_named(files, mistake):
+  row, message = mistake
+  path = files / "mistake.jsonl"
   tiny_task.write_lines(path, [row])
-  out = tmp_path / "out"
-  command = flags(files, out, train_file=path, dev_file=None, do_train=True)
-  _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
-  (line,) = error.splitlines()
-  for part in ("train.jsonl", *expected):
-    assert part in line
-  assert not out.exists()
+  good = [*flags(files, files / "out", dev_file=None), "--do_train"]
+  mistake = f"--train_file={path}", f"{path} ... {message.strip()}"
+  mistakes.check(mistake, "run_multiple_choice.py", files, good)
 
 
-SWAG_ERRORS = {
-  "an empty ending": (
-    [SWAG_HEADER, SWAG_ROW.format("eats.", 0), SWAG_ROW.format(" ", 1)],
-    "train.csv:3: context and question must be strings, and choices a list of "
-    "two or more that are not empty (in a .jsonl file)",
-  ),
-  "no fourth ending": (
-    ["sent1,sent2,ending0,ending1,ending2,label", "a,b,c,d,e,0"],
-    "train.csv has neither SWAG's columns, sent1, sent2, ending0, ending1, "
-    "ending2, ending3, nor context and choices, with label, the index of the "
-    "right choice; rename its columns, or add them",
-  ),
-}
-
-
-@pytest.mark.parametrize("name", SWAG_ERRORS)
-def test_an_error_in_swag_is_one_line(files, tmp_path, name):
-  lines, expected = SWAG_ERRORS[name]
-  path = tmp_path / "train.csv"
+@pytest.mark.parametrize(
+  ("lines", "message"),
+  [
+    (
+      [SWAG_HEADER, SWAG_ROW.format("eats.", 0), SWAG_ROW.format(" ", 1)],
+      "swag.csv:3: context and question must be strings, and choices a list",
+    ),
+    (
+      ["sent1,sent2,ending0,ending1,ending2,label", "a,b,c,d,e,0"],
+      "swag.csv has neither SWAG's columns, sent1, sent2, ending0, ending1,",
+    ),
+  ],
+)
+def test_a_mistake_in_swag_is_named(files, lines, message):
+  path = files / "swag.csv"
   tiny_task.write_lines(path, lines)
-  out = tmp_path / "out"
-  command = flags(files, out, train_file=path, dev_file=None, do_train=True)
-  _, error = scripts.fork("run_multiple_choice.py", *command, status=2)
-  (line,) = error.splitlines()
-  assert line == f"error: {tmp_path}/{expected}"
-  assert not out.exists()
+  good = [*flags(files, files / "out", dev_file=None), "--do_train"]
+  mistake = f"--train_file={path}", message
+  mistakes.check(mistake, "run_multiple_choice.py", files, good)

@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 
+import mistakes
 import numpy as np
 import pytest
 import scripts
@@ -16,11 +17,6 @@ from bert.training import checkpoints, record_files
 
 DATA = scripts.ROOT / "sample_data" / "ner"
 TEXT = "Anna saw Oslo"
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory, goldens):
-  return tiny_task.make_files(tmp_path_factory.mktemp("files"), goldens)
 
 
 def flags(files, out, **changes):
@@ -49,12 +45,9 @@ def trained(files, tmp_path_factory):
 def test_a_training_leaves_metrics_and_a_report(trained):
   out, log = trained
   assert "7 labels, which mark entities by IOB2" in log
-  results = dict(
-    line.split(" = ")
-    for line in (out / "eval_results.txt").read_text().splitlines()
-  )
+  results = tiny_task.results(out)
   for name in ("accuracy", "f1", "precision", "recall"):
-    assert 0 <= float(results[f"eval_{name}"]) <= 1
+    assert 0 <= results[f"eval_{name}"] <= 1
   details = json.loads((out / "eval_results.json").read_text())
   assert details["entities"].keys() == {"all", "LOC", "ORG", "PER"}
   labels = re.findall(r" B-(\w+)$", (DATA / "dev.txt").read_text(), re.M)
@@ -124,36 +117,16 @@ def test_parts_of_speech_are_labels_without_entities(files, tmp_path):
   assert details["labels"]["NN"]["support"] == 8
 
 
-def test_valid_txt_is_the_development_set(files, tmp_path):
-  sentence = ["Ada B-PER", "King E-PER", "saw O", "Oslo S-LOC", ""]
-  data = tmp_path / "data"
-  data.mkdir()
-  with gzip.open(data / "train.txt.gz", "wt", encoding="utf-8") as writer:
-    writer.writelines(f"{line}\n" for line in sentence * 8)
-  tiny_task.write_lines(data / "valid.txt", sentence * 3)
-  changes = {"data_dir": data, "num_train_epochs": 1, **tiny_task.HEAD_ONLY}
-  _, log = scripts.fork(
-    "run_ner.py",
-    *flags(files, tmp_path / "out", **changes),
-    *("--do_train", "--do_eval"),
-  )
-  assert "4 labels, which mark entities by IOBES" in log
-  details = json.loads((tmp_path / "out" / "eval_results.json").read_text())
-  support = {k: found["support"] for k, found in details["entities"].items()}
-  assert support == {"all": 6, "LOC": 3, "PER": 3}
-
-
 @pytest.fixture(scope="module")
 def reads_context(files, tmp_path_factory):
-  """A folder trained on compressed JSON Lines with context, and its log."""
+  """A folder trained on a compressed file with context, and its log."""
   folder = tmp_path_factory.mktemp("context")
-  row = {"tokens": ["Ada", "saw", "unaffable"], "labels": ["I-PER", "O", "I-X"]}
-  path = folder / "rows.jsonl.gz"
-  with gzip.open(path, "wt", encoding="utf-8") as writer:
-    writer.writelines(f"{json.dumps(row)}\n" for _ in range(8))
-  data = {"data_dir": None, "train_file": path, "dev_file": path}
-  reading = {"max_context": True, "label_all_tokens": True}
-  changes = {"num_train_epochs": 1, **data, **reading, **tiny_task.HEAD_ONLY}
+  sentence = ["Ada B-PER", "King E-PER", "saw O", "unaffable S-X", ""]
+  with gzip.open(folder / "train.txt.gz", "wt", encoding="utf-8") as writer:
+    writer.writelines(f"{line}\n" for line in sentence * 8)
+  tiny_task.write_lines(folder / "valid.txt", sentence * 3)
+  reading = {"data_dir": folder, "max_context": True, "label_all_tokens": True}
+  changes = {"num_train_epochs": 1, **reading, **tiny_task.HEAD_ONLY}
   _, log = scripts.fork(
     "run_ner.py",
     *flags(files, folder / "out", **changes),
@@ -162,12 +135,12 @@ def reads_context(files, tmp_path_factory):
   return folder / "out", log
 
 
-def test_compressed_json_lines_are_read(reads_context):
+def test_valid_txt_is_the_development_set(reads_context):
   out, log = reads_context
-  assert "3 labels, which mark entities by IOB1" in log
+  assert "4 labels, which mark entities by IOBES" in log
   details = json.loads((out / "eval_results.json").read_text())
   support = {k: found["support"] for k, found in details["entities"].items()}
-  assert support == {"all": 16, "PER": 8, "X": 8}
+  assert support == {"all": 6, "PER": 3, "X": 3}
 
 
 def test_the_trained_model_says_how_to_read(
@@ -206,78 +179,27 @@ def test_a_long_sentence_counts_once(reads_context, files, tmp_path):
   assert "entities.jsonl: 1 sentence\n" in log
 
 
-def test_a_dry_run_names_the_label_of_nearly_all_words(files, tmp_path):
-  path = tmp_path / "tags.jsonl"
-  row = {"tokens": ["city"] * 20, "labels": ["DT", *["NN"] * 19]}
-  path.write_text("\n".join([json.dumps(row)] * 8))
-  data = {"data_dir": None, "train_file": path, **tiny_task.HEAD_ONLY}
-  _, log = scripts.fork(
-    "run_ner.py",
-    *flags(files, tmp_path / "out", **data),
-    *("--do_train", "--dry_run"),
-  )
-  assert "95.0% of the words have the label 'NN'" in log
+MISTAKES = """
+--data_dir=FILES/model
+  --train_file is required; pass it, or a --data_dir with train.txt
+--data_dir=
+  --train_file is required ... --data_dir
+--do_train= --data_dir= --predict_file=FILES/rows.jsonl
+  rows.jsonl would be read as lines of text ... --test_file
+--train_file=FILES/outside.txt
+  outside.txt: all words have the label 'O' ... last column
+--dev_file=FILES/unknown.txt --do_eval
+  unknown.txt:1 ... 'Oslo' ... B-CITY ... labels of the training set are
+"""
 
 
-ERRORS = {
-  "no file of a split": (
-    {"data_dir": "FILES/model"},
-    ["--train_file is required; pass it, or a --data_dir with train.txt"],
-  ),
-  "no folder": (
-    {"data_dir": "FILES/gone"},
-    ["/gone: no such folder; check the path"],
-  ),
-  "no data": ({"data_dir": None}, ["--train_file is required", "--data_dir"]),
-  "a table for lines": (
-    {"do_train": None, "data_dir": None, "predict_file": "FILES/differ.jsonl"},
-    ["differ.jsonl would be read as lines of text", "--test_file"],
-  ),
-  "column missing": (
-    {"train_file": "FILES/narrow.txt"},
-    ["narrow.txt:2: 1 column, but 2"],
-  ),
-  "one label": (
-    {"train_file": "FILES/outside.txt"},
-    ["outside.txt: all words have the label 'O'", "last column"],
-  ),
-  "unknown label": (
-    {"dev_file": "FILES/unknown.txt", "do_eval": True},
-    ["unknown.txt:1", "'Oslo'", "B-CITY", "is not one of '"],
-  ),
-  "tokens and labels differ": (
-    {"train_file": "FILES/differ.jsonl"},
-    ["differ.jsonl:1", "a label for each of the 2 tokens"],
-  ),
-  "no tokens": (
-    {"train_file": "FILES/no_tokens.jsonl"},
-    ["no_tokens.jsonl:2: tokens is []; pass a list of"],
-  ),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_a_users_error_is_one_line(files, tmp_path, name):
-  changes, expected = ERRORS[name]
-  tiny_task.write_lines(files / "narrow.txt", ["a O", "b"])
-  tiny_task.write_lines(files / "outside.txt", ["Oslo B-CITY O", "is O O"])
-  tiny_task.write_lines(files / "unknown.txt", ["Oslo B-CITY"])
-  tiny_task.write_lines(
-    files / "differ.jsonl", ['{"tokens": ["a", "b"], "labels": ["O"]}']
-  )
-  rows = (
-    '{"tokens": ["a"], "labels": ["B-X"]}',
-    '{"tokens": [], "labels": []}',
-  )
-  tiny_task.write_lines(files / "no_tokens.jsonl", rows)
-  changes = {"do_train": True, **changes}
-  changes = {
-    k: v.replace("FILES", str(files)) if isinstance(v, str) else v
-    for k, v in changes.items()
-  }
-  out = tmp_path / "out"
-  _, error = scripts.fork("run_ner.py", *flags(files, out, **changes), status=2)
-  *_, line = error.splitlines()
-  for part in expected:
-    assert part in line
-  assert not out.exists()
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(files, mistake):
+  for name, lines in {
+    "outside.txt": ["Oslo B-CITY O", "is O O"],
+    "unknown.txt": ["Oslo B-CITY"],
+    "rows.jsonl": ["{}"],
+  }.items():
+    tiny_task.write_lines(files / name, lines)
+  good = [*flags(files, files / "out"), "--do_train"]
+  mistakes.check(mistake, "run_ner.py", files, good, FILES=files)

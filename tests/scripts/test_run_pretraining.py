@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 
+import mistakes
 import numpy as np
 import pytest
 import scripts
@@ -63,32 +64,23 @@ def _write_records(path, goldens, length, predictions, has_next=True):
 def _flags(files, output_dir, **changes):
   """A command for the goldens' records, as changed; None leaves a flag out."""
   values = {
+    **dict.fromkeys(("task_name", "data_dir", "vocab_file")),
     "input_file": files / "default.tfrecord",
-    "bert_config_file": files / "model" / "bert_config.json",
-    "init_checkpoint": files / "model" / "bert_model.ckpt",
     "max_seq_length": 64,
     "max_predictions_per_seq": 10,
-    "train_batch_size": 8,
-    "learning_rate": 1e-3,
+    "num_train_epochs": None,
     "num_train_steps": 12,
     "num_warmup_steps": 2,
     "save_checkpoints_steps": 4,
-    "output_dir": output_dir,
     **changes,
   }
-  return [f"--{k}={v}" for k, v in values.items() if v is not None]
+  return tiny_task.flags(files, output_dir, **values)
 
 
 def _fork(files, out, *actions, status=0, **changes):
   """Runs the command; returns its log."""
-  command = [*_flags(files, **{"output_dir": out, **changes}), *actions]
+  command = [*_flags(files, out, **changes), *actions]
   return scripts.fork("run_pretraining.py", *command, status=status)[1]
-
-
-def _results(folder):
-  lines = (folder / "eval_results.txt").read_text().splitlines()
-  assert lines == sorted(lines)
-  return {key: float(v) for key, v in (line.split(" = ") for line in lines)}
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +114,7 @@ def evaluated(files):
     assert not checkpoints.training_checkpoints(str(out))
     details = json.loads((out / "eval_results.json").read_text())
     results[size] = details["results"]
-    assert _results(out) == pytest.approx(results[size], rel=1e-6)
+    assert tiny_task.results(out) == pytest.approx(results[size], rel=1e-6)
   return results, log
 
 
@@ -131,7 +123,7 @@ def test_evaluation_is_the_originals(evaluated, files, goldens, tmp_path):
   shutil.copy(
     goldens / "pretraining_eval_results.txt", tmp_path / "eval_results.txt"
   )
-  expected = _results(tmp_path)
+  expected = tiny_task.results(tmp_path)
   assert expected.keys() == RESULTS
   assert results[8] == pytest.approx(expected, rel=1e-5)
   assert "Checked 447 records in 1 file" in log
@@ -166,7 +158,7 @@ def test_the_log_tells_what_happens(trained):
 
 def test_the_loss_falls_and_its_curves_are_kept(trained):
   folder, _ = trained
-  results = _results(folder)
+  results = tiny_task.results(folder)
   assert results.keys() == RESULTS
   assert results["global_step"] == 12
   # log(1001) = 6.9 for no knowledge; the golden model knows less than nothing.
@@ -180,28 +172,24 @@ def test_the_loss_falls_and_its_curves_are_kept(trained):
   assert curve[1][1] == pytest.approx(results["masked_lm_loss"], rel=1e-6)
 
 
-MASKING = {
-  "input_file": "FILES/unmasked.tfrecord",
-  "vocab_file": "FILES/model/vocab.txt",
-  "dynamic_masking": True,
-  "do_whole_word_mask": True,
-  "save_checkpoints_steps": 1,
-}
-
-
-def _changes(files, changes):
-  """Changes to a command, with FILES as the folder of files."""
-  return {
-    name: value.replace("FILES", str(files))
-    if isinstance(value, str)
-    else value
-    for name, value in changes.items()
-  }
-
-
-def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
+def test_a_student_that_was_stopped_ends_in_the_same_bytes(
+  files, goldens, tmp_path
+):
+  """With masks that change, so that the teacher computes in each step."""
+  teacher = tmp_path / "teacher"
+  shutil.copytree(goldens / "model", teacher)  # Two layers.
+  shutil.copy(goldens / "vocab.txt", teacher)
   whole, out = tmp_path / "whole", tmp_path / "killed"
-  changes = _changes(files, MASKING)
+  changes = {
+    "input_file": files / "unmasked.tfrecord",
+    "vocab_file": files / "model" / "vocab.txt",
+    "dynamic_masking": True,
+    "do_whole_word_mask": True,
+    "save_checkpoints_steps": 1,
+    "teacher": teacher,
+    "distill_layers": "0:1",
+    "distill_targets": "hidden,attention,relations",
+  }
   _fork(files, whole, "--do_train", **changes)
   command = [*_flags(files, out, **changes), "--do_train"]
   log = scripts.kill_when(
@@ -216,37 +204,8 @@ def test_killed_and_started_again_ends_in_the_same_bytes(files, tmp_path):
   assert "Continuing from" in log
   for name in WEIGHTS:
     assert (whole / name).read_bytes() == (out / name).read_bytes()
-
-
-def test_a_killed_student_ends_in_the_same_bytes(files, goldens, tmp_path):
-  """With masks that change, so that the teacher computes in each step.
-
-  The student is narrower, so a matrix that goes with its hidden states is
-  trained, too.
-  """
-  teacher = tmp_path / "teacher"
-  shutil.copytree(goldens / "model", teacher)  # Two layers.
-  shutil.copy(goldens / "vocab.txt", teacher)
-  whole, out = tmp_path / "whole", tmp_path / "killed"
-  changes = _changes(files, MASKING) | {"teacher": teacher}
-  fields = json.loads((files / "model" / "bert_config.json").read_text())
-  narrow = tmp_path / "narrow.json"
-  narrow.write_text(json.dumps({**fields, "hidden_size": 16}))
-  changes |= {"bert_config_file": narrow, "init_checkpoint": None}
-  changes["distill_layers"] = "0:1"
-  changes["distill_targets"] = "hidden,attention,relations"
-  _fork(files, whole, "--do_train", **changes)
-  command = [*_flags(files, out, **changes), "--do_train"]
-  scripts.kill_when(out / "model.ckpt-3.index", "run_pretraining.py", *command)
-  log = _fork(files, out, "--do_train", **changes)
-  assert "Continuing from" in log
-  for name in WEIGHTS:
-    assert (whole / name).read_bytes() == (out / name).read_bytes()
-  trained = checkpoints.Checkpoint(str(whole / "model.ckpt-12")).shapes
-  given = checkpoints.Checkpoint(str(whole / "bert_model.ckpt")).shapes
-  assert trained[checkpoints.PROJECTION] == [16, fields["hidden_size"]]
-  assert all("layer_1" not in name for name in given)
-  assert all("distillation" not in name for name in given)
+  weights = checkpoints.Checkpoint(str(whole / "bert_model.ckpt"))
+  assert all("layer_1" not in name for name in weights.shapes)
   record = json.loads((whole / "flags.json").read_text())
   assert len(record["data"]["teacher"]) == 64
 
@@ -268,7 +227,7 @@ def test_from_nothing_without_next_sentences(files, tmp_path):
   assert loss == pytest.approx(np.log(1001), abs=0.5)
   assert "next sentence" not in log
   assert "Evaluating on the training records; pass others" in log
-  assert _results(tmp_path).keys() == {
+  assert tiny_task.results(tmp_path).keys() == {
     name for name in RESULTS if not name.startswith("next")
   }
   released = checkpoints.Checkpoint(str(tmp_path / "bert_model.ckpt"))
@@ -307,7 +266,7 @@ def test_bfloat16_is_near_float32(trained, files, tmp_path):
     "eval_input_file": f"{files}/two-?.tfrecord",
   }
   _fork(files, tmp_path, "--do_eval", **changes)
-  exact, rounded = _results(trained[0]), _results(tmp_path)
+  exact, rounded = map(tiny_task.results, (trained[0], tmp_path))
   for name in ("masked_lm_loss", "next_sentence_loss"):
     assert exact[name] == pytest.approx(rounded[name], abs=0.05)
   assert exact != rounded
@@ -328,6 +287,7 @@ def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
     num_train_steps=3,
     num_warmup_steps=0,
     log_steps=1,
+    **tiny_task.HEAD_ONLY,
   )
   assert f"{folder}/bert_model.ckpt: loaded 30 variables; 0 initialized" in log
   # Of three updates the first has the whole rate.
@@ -335,7 +295,7 @@ def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
   assert "learning rate 0.001," in log
   assert (tmp_path / "model.ckpt-3.index").exists()
   first_loss = summaries.read_scalars(tmp_path)["loss"][0][1]
-  assert first_loss == pytest.approx(_results(folder)["loss"], abs=0.6)
+  assert first_loss == pytest.approx(tiny_task.results(folder)["loss"], abs=0.6)
 
 
 def test_a_classifier_starts_from_it(trained):
@@ -355,143 +315,56 @@ def test_other_records_in_output_dir_are_an_error(trained, files):
   assert scripts.tree(folder) == before
 
 
-def test_importing_the_script_defines_no_flag(tmp_path):
-  script = tmp_path / "import.py"
-  script.write_text(
-    "import run_pretraining; from absl import flags; "
-    "assert 'input_file' not in flags.FLAGS; "
-    "[getattr(run_pretraining, name) for name in run_pretraining.__all__]"
-  )
-  scripts.fork(script)
-
-
-# The flags that differ from a good command, and what the one line says.
-ERRORS = {
-  "nothing to do": ({"do_train": None}, ["nothing to do", "--do_eval"]),
-  "no input": ({"input_file": None}, ["--input_file is required"]),
-  "no configuration": ({"bert_config_file": None}, ["--bert_config_file"]),
-  "no such file": (
-    {"input_file": "FILES/none.tfrecord"},
-    ["--input_file=FILES/none.tfrecord: no file matches"],
-  ),
-  "a pipe": (
-    {"input_file": "/dev/null"},
-    ["--input_file=/dev/null", "is a pipe or a device, which cannot be read"],
-  ),
-  "a pattern of nothing": (
-    {"input_file": "FILES/*.record,FILES/default.tfrecord"},
-    ["no file matches FILES/*.record", "patterns"],
-  ),
-  "nothing to evaluate on": (
-    {"eval_input_file": "FILES/*.dev", "do_eval": True},
-    ["--eval_input_file=FILES/*.dev: no file matches"],
-  ),
-  "long warm-up": (
-    {"num_warmup_steps": 13},
-    ["--num_warmup_steps=13", "--num_train_steps=12", "lower"],
-  ),
-  "other length": (
-    {"max_seq_length": 128},
-    [
-      "--max_seq_length=128, but FILES/default.tfrecord was made for",
-      "--max_seq_length=64; pass that",
-    ],
-  ),
-  "other length beside an empty file": (
-    {
-      "max_seq_length": 128,
-      "input_file": "FILES/empty.tfrecord,FILES/default.tfrecord",
-    },
-    ["--max_seq_length=128, but FILES/default.tfrecord was made for"],
-  ),
-  "other predictions": (
-    {"max_predictions_per_seq": 20},
-    [
-      "--max_predictions_per_seq=20, but FILES/default.tfrecord was made",
-      "--max_predictions_per_seq=10; pass that",
-    ],
-  ),
-  "too long": (
-    {"max_seq_length": 129},
-    ["--max_seq_length=129", "128 positions", "bert_config.json"],
-  ),
-  "unmasked": (
-    {"input_file": "FILES/unmasked.tfrecord"},
-    ["FILES/unmasked.tfrecord was made for --dynamic_masking=True; pass"],
-  ),
-  "masked twice": (
-    {"dynamic_masking": True, "vocab_file": "FILES/model/vocab.txt"},
-    ["--dynamic_masking=True, but", "for --dynamic_masking=False; pass"],
-  ),
-  "no vocabulary to mask with": (
-    {"dynamic_masking": True, "input_file": "FILES/unmasked.tfrecord"},
-    ["--vocab_file is required"],
-  ),
-  "a vocabulary that is too small": (
-    {
-      "dynamic_masking": True,
-      "input_file": "FILES/unmasked.tfrecord",
-      "vocab_file": "FILES/small.txt",
-    },
-    ["FILES/unmasked.tfrecord: record 0", "not from", "--vocab_file"],
-  ),
-  "mixed tasks": (
-    {"input_file": "FILES/default.tfrecord,FILES/single.tfrecord"},
-    [
-      "FILES/default.tfrecord has",
-      "FILES/single.tfrecord has",
-      "without next sent",
-    ],
-  ),
-  "mixed masks": (
-    {"input_file": "FILES/default.tfrecord,FILES/unmasked.tfrecord"},
-    ["10 of them masked", "FILES/unmasked.tfrecord has", "0 of them masked"],
-  ),
-  "mixed lengths of training and evaluation": (
-    {"eval_input_file": "FILES/long.tfrecord", "eval_steps": 3},
-    ["64 positions", "FILES/long.tfrecord has 96 positions"],
-  ),
-  "a corrupted record": (
-    {"input_file": "FILES/default.tfrecord,FILES/corrupted.tfrecord"},
-    ["FILES/corrupted.tfrecord: record", "damaged"],
-  ),
-  "a truncated file": (
-    {"input_file": "FILES/truncated.tfrecord"},
-    ["FILES/truncated.tfrecord: record", "cut off"],
-  ),
-  "an empty file": (
-    {"input_file": "FILES/empty.tfrecord"},
-    ["FILES/empty.tfrecord: record 0 has no input_ids, but nothing"],
-  ),
-  "no records": (
-    {"input_file": "FILES/model/vocab.txt"},
-    ["FILES/model/vocab.txt is not a TFRecord file"],
-  ),
-  "ids beyond the model's": (
-    {"bert_config_file": "FILES/small.json", "init_checkpoint": None},
-    ["FILES/default.tfrecord: record", "not from 0 to 499"],
-  ),
-  "a checkpoint of another size": (
-    {"bert_config_file": "FILES/wide.json"},
-    ["bert_model.ckpt does not fit", "bert_config.json"],
-  ),
-  "nothing trained to evaluate": (
-    {"do_train": None, "do_eval": True, "init_checkpoint": None},
-    ["no trained model in --output_dir=", "add --do_train"],
-  ),
-  "a checkpoint without heads to evaluate": (
-    {"do_train": None, "do_eval": True, "init_checkpoint": "FILES/bare.ckpt"},
-    ["--init_checkpoint=FILES/bare.ckpt", "add --do_train"],
-  ),
-  "a vocabulary larger than the model's": (
-    {"vocab_file": "FILES/large.txt"},
-    ["FILES/large.txt has 1002 entries", "vocab_size=1001"],
-  ),
-  "casing of the vocabulary beside the checkpoint": (
-    {"init_checkpoint": "FILES/cased_L-2_H-32_A-2", "bert_config_file": None},
-    ["--do_lower_case=True", "cased_L-2_H-32_A-2", "--do_lower_case=False"],
-  ),
-}
+MISTAKES = """
+--do_train=
+  nothing to do ... --do_eval
+--input_file=
+  --input_file is required
+--input_file=/dev/null
+  --input_file=/dev/null ... is a pipe or a device, which cannot be read
+--input_file=FILES/*.record,FILES/default.tfrecord
+  no file matches FILES/*.record ... patterns
+--eval_input_file=FILES/*.dev --do_eval
+  --eval_input_file=FILES/*.dev: no file matches
+--num_warmup_steps=13
+  --num_warmup_steps=13 ... --num_train_steps=12 ... lower
+--max_seq_length=128 --input_file=FILES/empty.tfrecord,FILES/default.tfrecord
+  =128, but FILES/default.tfrecord was made with ... pass --max_seq_length=64
+--max_predictions_per_seq=20
+  =20, but FILES/default.tfrecord was ... pass --max_predictions_per_seq=10
+--input_file=FILES/unmasked.tfrecord
+  FILES/unmasked.tfrecord is not masked ... --dynamic_masking
+--dynamic_masking --vocab_file=FILES/model/vocab.txt
+  FILES/default.tfrecord is masked already; omit --dynamic_masking
+--dynamic_masking --input_file=FILES/unmasked.tfrecord
+  --vocab_file is required
+--dynamic_masking --input_file=FILES/unmasked.tfrecord --vocab_file=SMALL
+  FILES/unmasked.tfrecord: record 0 ... not from ... --vocab_file
+--input_file=FILES/default.tfrecord,FILES/single.tfrecord
+  FILES/default.tfrecord has ... FILES/single.tfrecord has ... without next sent
+--input_file=FILES/default.tfrecord,FILES/unmasked.tfrecord
+  10 of them masked ... FILES/unmasked.tfrecord has ... 0 of them masked
+--eval_input_file=FILES/long.tfrecord --eval_steps=3
+  64 positions ... FILES/long.tfrecord has 96 positions
+--input_file=FILES/default.tfrecord,FILES/corrupted.tfrecord
+  FILES/corrupted.tfrecord: record ... damaged
+--input_file=FILES/truncated.tfrecord
+  FILES/truncated.tfrecord: record ... cut off
+--input_file=FILES/empty.tfrecord
+  FILES/empty.tfrecord: record 0 has no input_ids, but nothing
+--input_file=FILES/model/vocab.txt
+  FILES/model/vocab.txt is not a TFRecord file
+--bert_config_file=FILES/small.json --init_checkpoint=
+  FILES/default.tfrecord: record ... not from 0 to 499
+--do_train= --do_eval --init_checkpoint=
+  no trained model in --output_dir= ... add --do_train
+--do_train= --do_eval --init_checkpoint=FILES/bare.ckpt
+  --init_checkpoint=FILES/bare.ckpt ... add --do_train
+--vocab_file=FILES/large.txt
+  FILES/large.txt has 1002 entries ... vocab_size=1001
+--init_checkpoint=FILES/cased_L-2_H-32_A-2 --bert_config_file=
+  --do_lower_case=True ... cased_L-2_H-32_A-2 ... --do_lower_case=False
+"""
 
 
 @pytest.fixture(scope="module")
@@ -505,9 +378,7 @@ def bad_files(files):
   (files / "empty.tfrecord").touch()
   config = json.loads((files / "model" / "bert_config.json").read_text())
   small = {**config, "vocab_size": 500}
-  wide = {**config, "intermediate_size": 96}
   (files / "small.json").write_text(json.dumps(small))
-  (files / "wide.json").write_text(json.dumps(wide))
   shutil.copytree(files / "model", files / "cased_L-2_H-32_A-2")
   words = (files / "model" / "vocab.txt").read_text().splitlines()
   tiny_task.write_lines(files / "small.txt", words[:100])
@@ -518,14 +389,8 @@ def bad_files(files):
   return files
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_a_users_error_is_one_line(bad_files, tmp_path, name):
-  changes, parts = ERRORS[name]
-  out = tmp_path / "out"
-  changes = {"do_train": True, "output_dir": out, **changes}
-  log = _fork(bad_files, out, status=2, **_changes(bad_files, changes))
-  assert "Traceback" not in log
-  last = log.splitlines()[-1]
-  for part in parts:
-    assert part.replace("FILES", str(bad_files)) in last
-  assert not out.exists()
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(bad_files, mistake):
+  good = [*_flags(bad_files, bad_files / "out"), "--do_train"]
+  names = {"SMALL": bad_files / "small.txt", "FILES": bad_files}
+  mistakes.check(mistake, "run_pretraining.py", bad_files, good, **names)

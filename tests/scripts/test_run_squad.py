@@ -7,14 +7,12 @@ import re
 import shutil
 import string
 
+import mistakes
 import numpy as np
 import pytest
 import scripts
-import tensorflow as tf
 import tiny_task
 
-import bert
-from bert.errors import UserError
 from bert.data import records
 from bert.training import checkpoints, summaries
 
@@ -60,38 +58,32 @@ def _read(path):
   return json.loads(path.read_text(encoding="utf-8"))
 
 
-KEY = "null_score_diff_threshold"
-
-
 def _threshold(folder):
-  return _read(folder / "task.json")[KEY]
+  return _read(folder / "task.json")["null_score_diff_threshold"]
 
 
 def _set_threshold(folder, threshold):
   fields = _read(folder / "task.json")
-  fields[KEY] = threshold
+  fields["null_score_diff_threshold"] = threshold
   _write(folder / "task.json", fields)
 
 
 def _flags(files, out, **changes):
   """A command for SQuAD 1.1, as changed; None leaves a flag out."""
   values = {
+    "task_name": None,
+    "data_dir": None,
     "train_file": files / "train_v1.json",
     "predict_file": files / "dev_v1.json",
-    "vocab_file": files / "model" / "vocab.txt",
-    "bert_config_file": files / "model" / "bert_config.json",
-    "init_checkpoint": files / "model" / "bert_model.ckpt",
     "max_seq_length": 96,
     "doc_stride": 40,
     "max_query_length": 24,
     "train_batch_size": 4,
-    "learning_rate": 1e-3,
     "num_train_epochs": 3,
     "save_checkpoints_steps": 4,
-    "output_dir": out,
     **changes,
   }
-  return [f"--{k}={v}" for k, v in values.items() if v is not None]
+  return tiny_task.flags(files, out, **values)
 
 
 def _fork(files, out, *actions, status=0, **changes):
@@ -119,7 +111,7 @@ def trained(files):
   """The folder and the log of the original's command."""
   out = files / "v1"
   actions = ("--do_train=True", "--do_predict=True")
-  return out, _fork(files, out, *actions, log_steps=5)
+  return out, _fork(files, out, *actions, log_steps=5, **tiny_task.HEAD_ONLY)
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +156,6 @@ def _windows(folder, name):
   return sum(1 for _ in records.read_records(f"{folder}/{name}.tf_record"))
 
 
-def _eval_results(folder):
-  lines = (folder / "eval_results.txt").read_text().splitlines()
-  assert lines == sorted(lines)
-  return {key: float(v) for key, v in (line.split(" = ") for line in lines)}
-
-
 def test_the_log_tells_what_happens(trained):
   out, log = trained
   windows = _windows(out, "train")
@@ -194,7 +180,7 @@ def test_answers_and_scores(trained, files):
     assert sum(e["probability"] for e in entries) == pytest.approx(1)
     assert len(entries) <= 20
   exact, f1 = _scores(predictions, dev)
-  results = _eval_results(out)
+  results = tiny_task.results(out)
   assert results == pytest.approx(
     {"exact_match": exact, "f1": f1, "global_step": 12}
   )
@@ -221,28 +207,7 @@ def test_evaluation_leaves_the_answers_alone(trained, files, tmp_path):
   _fork(files, out, "--do_eval", train_file=None, **READ_BACK)
   assert [(out / name).read_text() for name in ANSWERS] == ["mine"] * 2
   assert (out / "answer.html").read_bytes() == before
-  assert _eval_results(out) == _eval_results(trained[0])
-
-
-def test_layers_are_frozen_and_have_rates_of_their_own(files, tmp_path):
-  changes = {
-    "bert_config_file": files / "two_layers.json",
-    "freeze_layers": 1,
-    "layerwise_lr_decay": 0.25,
-    "train_batch_size": 16,
-    "num_train_epochs": 1,  # A single step.
-    "predict_file": None,
-  }
-  _fork(files, tmp_path, "--do_train", **changes)
-  folders = files / "model", tmp_path
-  found = tiny_task.largest_changes(
-    *(checkpoints.Checkpoint(f"{f}/bert_model.ckpt") for f in folders)
-  )
-  # Probabilities sum up to 1, so the bias of the head has no gradient.
-  assert found.pop("head") < 1e-5
-  assert found == pytest.approx(
-    {"embeddings": 0, "layer_0": 0, "layer_1": 3.1623e-3 / 4}, rel=0.02
-  )
+  assert tiny_task.results(out) == tiny_task.results(trained[0])
 
 
 def test_the_best_threshold_is_found_and_stored(trained_v2, files):
@@ -314,7 +279,6 @@ def test_a_file_without_answers_takes_the_stored_threshold(
 
 def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
   folder, _ = trained_v2
-  assert _threshold(folder) is not None
   out = tmp_path / "out"
   changes = {
     "init_checkpoint": folder,
@@ -325,39 +289,6 @@ def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
   }
   log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
   assert f"no threshold in the task.json of {out};" in log
-
-
-def test_further_training_ends_the_stored_threshold(
-  trained_v2, files, tmp_path
-):
-  folder, _ = trained_v2
-  out = tmp_path / "out"
-  shutil.copytree(folder, out)
-  changes = _v2(
-    files,
-    predict_file=files / "test.json",
-    null_score_diff_threshold="auto",
-    num_train_epochs=1,
-    **tiny_task.HEAD_ONLY,
-  )
-  # A run that only predicts uses it.
-  log = _fork(files, out, "--do_train", "--do_predict", **changes)
-  assert "Nothing left to train" in log
-  assert f", from {out}/task.json" in log
-  stored = (folder / "task.json").read_bytes()
-  assert (out / "task.json").read_bytes() == stored
-  changes["num_train_epochs"] = 2
-  log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
-  assert f"auto: that of {out}/task.json was found before this train" in log
-  assert (out / "task.json").read_bytes() == stored
-  (before,) = checkpoints.training_checkpoints(str(out))
-  assert before == checkpoints.training_checkpoints(str(folder))[0].replace(
-    str(folder), str(out)
-  )
-  changes |= {"predict_file": None, "null_score_diff_threshold": None}
-  _fork(files, out, "--do_train", **changes)
-  assert _threshold(out) is None
-  assert checkpoints.training_checkpoints(str(out))[-1] != before
 
 
 def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
@@ -396,16 +327,13 @@ def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
     if name.startswith("bert_model.ckpt"):
       os.remove(other / name)
   _set_threshold(other, None)
-  checkpoint = tf.train.load_checkpoint(str(folder / "bert_model.ckpt"))
-  names = sorted(checkpoint.get_variable_to_shape_map())
-  tf.raw_ops.SaveV2(
-    prefix=str(other / "bert_model.ckpt"),
-    tensor_names=names,
-    shape_and_slices=[""] * len(names),
-    tensors=[
-      checkpoint.get_tensor(name) * (1 if name == "global_step" else 1.5)
-      for name in names
-    ],
+  weights = checkpoints.Checkpoint(str(folder / "bert_model.ckpt"))
+  checkpoints.write_checkpoint(
+    str(other / "bert_model.ckpt"),
+    {
+      name: weights[name] * (1 if name == "global_step" else 1.5)
+      for name in weights.shapes
+    },
   )
   auto = {"null_score_diff_threshold": "auto", **READ_BACK}
   scored = {"predict_file": files / "dev_v2.json", **auto}
@@ -449,8 +377,8 @@ def test_the_best_by_f1_is_kept(kept):
   assert history["metric"] == "f1"
   values = [value for _, value in history["evaluations"]]
   assert history["best_value"] == max(values)
-  assert _eval_results(out)["f1"] == pytest.approx(max(values))
-  assert _eval_results(out)["global_step"] == history["best_step"]
+  assert tiny_task.results(out)["f1"] == pytest.approx(max(values))
+  assert tiny_task.results(out)["global_step"] == history["best_step"]
   curve = summaries.read_scalars(out)["dev/f1"]
   assert [step for step, _ in curve] == [s for s, _ in history["evaluations"]]
   # The rows to evaluate on were predicted, too.
@@ -472,32 +400,6 @@ def test_a_lost_answer_is_told_of(kept, files):
   assert f"the first is {lost['id']}, answer 'of another text'" in kept[1]
 
 
-def test_any_batch_and_precision_answer_alike(trained, files, tmp_path):
-  folder, _ = trained
-  found = {}
-  for name, changes in {
-    "padded": {"predict_batch_size": 1, "pad_to_max_length": True},
-    "rough": {"precision": "bfloat16"},
-  }.items():
-    out = tmp_path / name
-    changes = {"init_checkpoint": folder, **READ_BACK, **changes}
-    _fork(files, out, "--do_predict", **changes)
-    found[name] = _read(out / ANSWERS[1])
-  expected = _read(folder / ANSWERS[1])
-  for name, tolerance in (("padded", 1e-4), ("rough", 0.1)):
-    for question, entries in expected.items():
-      best = [e[question][0] for e in (found[name], expected)]
-      sums = [e["start_logit"] + e["end_logit"] for e in best]
-      assert sums[0] == pytest.approx(sums[1], abs=tolerance)
-      assert len(entries) > 1
-  for question, entries in expected.items():
-    # Padding takes no candidate's place, however much there is.
-    texts = [
-      {e["text"] for e in some} for some in (found["padded"][question], entries)
-    ]
-    assert texts[0] == texts[1]
-
-
 def test_a_dialogue(trained, files, tmp_path):
   folder, _ = trained
   (article,) = _read(files / "dev_v1.json")["data"]
@@ -506,25 +408,13 @@ def test_a_dialogue(trained, files, tmp_path):
   text.write_text(paragraph["context"], encoding="utf-8")
   questions = [question["question"] for question in paragraph["qas"]]
   typed = "\n".join([str(text), *questions])
-  commands = [
-    [f"--output_dir={folder}"],
-    _flags(
-      files,
-      None,
-      init_checkpoint=folder / "bert_model.ckpt",
-      train_file=None,
-      predict_file=None,
-      **READ_BACK,
-    ),
-  ]
   killed = tmp_path / "killed"
   killed.mkdir()
   for path in folder.glob("model.ckpt-*"):
     shutil.copy(path, killed)
   changes = {"train_file": None, "predict_file": None}
-  commands.append(_flags(files, killed, **changes))
   expected = _read(folder / "predictions.json")
-  for command in commands:
+  for command in ([f"--output_dir={folder}"], _flags(files, killed, **changes)):
     printed, _ = scripts.fork(
       "run_squad.py", "--interactive", *command, stdin=typed
     )
@@ -560,122 +450,35 @@ def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
   assert ask()[0] == ask("--do_lower_case")[0] != cased
 
 
-def test_a_given_threshold_is_used_before_the_stored_one(trained_v2, tmp_path):
-  folder = shutil.copytree(trained_v2[0], tmp_path / "model")
-  texts = ("what was this ?", "Many years before this .")
-  for threshold in (-1e9, 1e9):
-    _set_threshold(folder, threshold)
-    for given, used in (({}, threshold), ({KEY: -threshold}, -threshold)):
-      assert bool(bert.load(folder, **given)(texts)["answer"]) == (used > 0)
-  _set_threshold(folder, "1")
-  with pytest.raises(UserError, match=r"task\.json is damaged"):
-    bert.load(folder, **{KEY: -1.5})
+MISTAKES = """
+--do_train=
+  nothing to do ... --do_predict ... trained model, --interactive
+--train_file=
+  --train_file is required
+--predict_file= --keep_best=f1
+  --predict_file is required
+--train_file=FILES/model/vocab.txt
+  FILES/model/vocab.txt:  ... SQuAD's layout
+--predict_file=FILES/model/bert_config.json --do_predict
+  the file: "data" is missing
+--train_file=FILES/train_v2.json
+  FILES/train_v2.json ... is_impossible ... --version_2_with_negative
+--predict_file=FILES/dev_v2.json --do_predict
+  FILES/dev_v2.json ... pass --version_2_with_negative
+--max_seq_length=28
+  --max_seq_length=28 leaves no room ... 24 pieces ... 3 special
+--null_score_diff_threshold=high --version_2_with_negative
+  --null_score_diff_threshold=high is not a number ... or auto
+--keep_best=loss
+  --keep_best=loss is not a metric of SQuAD 1.1 ... f1, exact_match
+--predict_file=FILES/test.json --keep_best=f1
+  FILES/test.json: question  ... has no answer to evaluate with
+--interactive --do_train=
+  lacks cls/squad/output_
+"""
 
 
-def test_names_that_users_import(tmp_path):
-  # A notebook parses no flags.
-  script = tmp_path / "script.py"
-  script.write_text(
-    "import run_squad; from absl import flags; "
-    "assert 'train_file' not in flags.FLAGS; "
-    "run_squad.SquadExample, run_squad.InputFeatures, "
-    "run_squad.read_squad_examples, run_squad.convert_examples_to_features, "
-    "run_squad.create_model, run_squad.model_fn_builder, run_squad.RawResult, "
-    "run_squad.write_predictions, run_squad.get_final_text, "
-    "run_squad.FeatureWriter; from run_squad import *"
-  )
-  scripts.fork(script)
-
-
-# The flags that differ from a good command, and what the one line says.
-ERRORS = {
-  "nothing to do": (
-    {"do_train": None},
-    ["nothing to do", "--do_predict", "--interactive"],
-  ),
-  "no training file": ({"train_file": None}, ["--train_file is required"]),
-  "no file to evaluate on": (
-    {"predict_file": None, "keep_best": "f1"},
-    ["--predict_file is required"],
-  ),
-  "no file to predict": (
-    {"predict_file": None, "do_predict": True},
-    ["--predict_file is required"],
-  ),
-  "no JSON": (
-    {"train_file": "FILES/model/vocab.txt"},
-    ["FILES/model/vocab.txt: ", "SQuAD's layout"],
-  ),
-  "no SQuAD": (
-    {"predict_file": "FILES/model/bert_config.json", "do_predict": True},
-    ['the file: "data" is missing'],
-  ),
-  "2.0 without the flag": (
-    {"train_file": "FILES/train_v2.json"},
-    ["FILES/train_v2.json", "is_impossible", "--version_2_with_negative"],
-  ),
-  "2.0 without the flag, to predict": (
-    {"predict_file": "FILES/dev_v2.json", "do_predict": True},
-    ["FILES/dev_v2.json", "pass --version_2_with_negative"],
-  ),
-  "no room": (
-    {"max_seq_length": 28},
-    ["--max_seq_length=28 leaves no room", "24 pieces", "3 special"],
-  ),
-  "too long": (
-    {"max_seq_length": 129},
-    ["--max_seq_length=129", "128 positions", "lower"],
-  ),
-  "threshold is no number": (
-    {"null_score_diff_threshold": "high", "version_2_with_negative": True},
-    ["--null_score_diff_threshold=high is not a number", "or auto"],
-  ),
-  "unknown score": (
-    {"keep_best": "accuracy"},
-    ["--keep_best=accuracy is not a metric of SQuAD 1.1", "f1, exact_match"],
-  ),
-  "no loss": (
-    {"keep_best": "loss"},
-    ["--keep_best=loss is not a metric of SQuAD 1.1"],
-  ),
-  "no answers to evaluate by": (
-    {"predict_file": "FILES/test.json", "keep_best": "f1"},
-    ["FILES/test.json: question ", "has no answer to evaluate with"],
-  ),
-  "nobody to ask": (
-    {"interactive": True, "do_train": None, "init_checkpoint": None},
-    ["no trained model in --output_dir=", "--init_checkpoint"],
-  ),
-  "nobody who can answer": (
-    {"interactive": True, "do_train": None},
-    ["lacks cls/squad/output_"],
-  ),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_a_users_error_is_one_line(files, tmp_path, name):
-  changes, parts = ERRORS[name]
-  out = tmp_path / "out"
-  changes = {"do_train": True, "output_dir": out, **changes}
-  for key, value in changes.items():
-    if isinstance(value, str):
-      changes[key] = value.replace("FILES", str(files))
-  log = _fork(files, out, status=2, **changes)
-  assert "Traceback" not in log
-  last = log.splitlines()[-1]
-  for part in parts:
-    assert part.replace("FILES", str(files)) in last
-  assert not out.exists()
-
-
-def test_another_training_in_output_dir_is_an_error(trained, files, tmp_path):
-  folder, _ = trained
-  before = scripts.tree(folder)
-  for changes, part in (
-    (_v2(files), "holds a training on SQuAD 1.1"),
-    ({"train_file": files / "lost.json"}, "holds a training on other examples"),
-  ):
-    log = _fork(files, folder, "--do_train", status=2, **changes)
-    assert part in log
-  assert scripts.tree(folder) == before
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(files, mistake):
+  good = [*_flags(files, files / "out"), "--do_train"]
+  mistakes.check(mistake, "run_squad.py", files, good, FILES=files)

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import scripts
 import task_folders
@@ -20,8 +19,6 @@ def _write_tables(folder):
   """Development and test sets for the models of `task_folders`."""
   rows = [f"{text}\t{color}" for text, color in zip(TEXTS, COLORS, strict=True)]
   tiny_task.write_lines(folder / "texts.tsv", ["text\tlabel", *rows])
-  words = ["Jim B-X", "Henson I-X", "made O", "", "the O", "north B-X", ""]
-  tiny_task.write_lines(folder / "words.txt", words)
 
 
 CASES = {
@@ -30,13 +27,6 @@ CASES = {
     "openvino",
     "texts.tsv",
     ["--task_name=custom", "--text_a_column=text", "--label_column=label"],
-  ),
-  "run_ner.py": ("tagging", "onnxruntime", "words.txt", []),
-  "run_multiple_choice.py": (
-    "multiple choice",
-    "onnxruntime",
-    DATA / "multiple_choice/dev.jsonl",
-    [],
   ),
   "run_embeddings.py": (
     "",
@@ -89,26 +79,18 @@ def test_an_evaluation_tells_what_eight_bits_cost(
 
 
 def test_answers_to_questions(tmp_path, golden, goldens):
-  """run_squad.py scores predictions; in float32, they are TensorFlow's."""
+  """run_squad.py scores predictions."""
   folder = tmp_path / "model"
   folder.mkdir()
   task_folders.write(folder, "squad", golden, goldens)
+  squad = json.loads((goldens / "squad_v1.json").read_text())
+  del squad["data"][0]["paragraphs"][2:]
+  (tmp_path / "squad.json").write_text(json.dumps(squad))
   command = [
     *("run_squad.py", f"--output_dir={folder}", "--do_predict"),
-    f"--predict_file={goldens / 'squad_v1.json'}",
+    f"--predict_file={tmp_path / 'squad.json'}",
   ]
   scripts.fork(*command)
-  names = ("predictions.json", "nbest_predictions.json")
-  first = [json.loads((folder / name).read_text()) for name in names]
   full = _results(folder)
-  scripts.fork(*command, "--runtime=onnxruntime")
-  assert json.loads((folder / names[0]).read_text()) == first[0]
-  second = json.loads((folder / names[1]).read_text())
-  for key, answers in first[1].items():
-    found, wanted = (
-      [answer["probability"] for answer in part]
-      for part in (second[key], answers)
-    )
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
   scripts.fork(*command, "--runtime=onnxruntime", "--precision=int8")
   _check_loss(folder, "onnxruntime", full)

@@ -2,6 +2,7 @@
 
 import json
 
+import mistakes
 import pytest
 import scripts
 import task_folders
@@ -133,62 +134,42 @@ def test_negatives(folder):
   assert f"triples.jsonl: 3 pairs with {count} negative" in log
 
 
-# A row is the flags, and what the error says.
-ROWS = {
-  "no index": (["--query=a"], "--index=none holds no index; write one with"),
-  "no model": (["--input_file=queries.txt"], "--model_dir is required"),
-  "a column": (
-    ["--input_file=answers.csv", *MODEL],
-    "--text_column=text: answers.csv has no such column; its columns are",
-  ),
-  "an empty text": (
-    ["--input_file=empty.txt", *MODEL],
-    "empty.txt:2: the text is ''; pass a text, or remove the row",
-  ),
-  "another task": (
-    ["--input_file=queries.txt", "--model_dir=pairs"],
-    "pairs is a classification model; pass one that gives vectors",
-  ),
-  "nothing": ([], "nothing to do; pass --query, --query_file"),
-}
-READ = {
-  "an empty query": (["--query= "], "--query is ' ', without a word"),
-  "no words": (["--query_file=no_words.txt"], "no_words.txt:2 is '', without"),
-  "an id": (["--remove_ids=9"], "--remove_ids: the index has no '9'"),
-  "another model": (
-    ["--query=a", "--model_dir=pairs"],
-    "pairs is a classification model",
-  ),
-  "no pairs": (
-    ["--query=a", "--reranker=release"],
-    "release is no model of pairs; pass a classifier",
-  ),
-  "a label": (
-    ["--query=a", "--reranker=pairs", "--relevant_label=yes"],
-    "--relevant_label=yes is not one of 'red', 'green'",
-  ),
-  "no output": (["--mine_negatives=answers.csv"], "--output_file is required"),
-}
+MISTAKES = """
+--query=a --index=none
+  --index=none holds no index; write one with
+--input_file=queries.txt --index=none
+  --model_dir is required
+--input_file=answers.csv --model_dir=release --index=none
+  --text_column=text: answers.csv has no such column; its columns are
+--input_file=empty.txt --model_dir=release --index=none
+  empty.txt:2: the text is empty; pass a text, or remove the row
+--input_file=queries.txt --model_dir=pairs --index=none
+  pairs is a classification model; pass one that gives vectors
+--index=none
+  nothing to do; pass --query, --query_file
+"--query= "
+  --query is ' ', without a word
+--query_file=no_words.txt
+  no_words.txt:2 is '', without
+--remove_ids=9
+  --remove_ids: the index has no '9'
+--query=a --model_dir=pairs
+  pairs is a classification model
+--query=a --reranker=release
+  release is no model of pairs; pass a classifier
+--query=a --reranker=pairs --relevant_label=yes
+  =yes must be one of the labels of pairs, 'red', 'green'
+--mine_negatives=answers.csv
+  --output_file is required
+--query=a --index=taken
+  taken is damaged
+"""
 
 
-@pytest.mark.parametrize("name", [*ROWS, *READ])
-def test_bad_input(folder, name):
-  flags, message = {**ROWS, **READ}[name]
-  before = scripts.tree(folder)
-  index = "none" if name in ROWS else "index"
-  out, err = run(folder, *flags, index=index, status=2)
-  assert out == ""
-  last = err.strip().splitlines()[-1]
-  assert last.startswith("error: ")
-  assert message in last
-  assert "Traceback" not in err
-  assert scripts.tree(folder) == before
-  assert not (folder / "none").exists()
-
-
-def test_a_damaged_index(folder):
-  _, err = run(folder, "--query=a", index="taken", status=2)
-  assert "taken is damaged" in err.strip().splitlines()[-1]
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(folder, mistake):
+  good = {"index": "index"}
+  mistakes.check(mistake, SCRIPT, folder, good, cwd=folder)
 
 
 def test_a_model_that_was_trained_on(folder, golden, goldens):

@@ -10,31 +10,27 @@ import time
 import urllib.error
 import urllib.request
 
+import mistakes
 import pytest
 import scripts
 import task_folders
 
 SCRIPT = "serve.py"
 
-# A row is the flags that differ from a good command, and what the error says.
-ROWS = {
-  "no folder": ({"model_dir": None}, ["--model_dir is required"]),
-  "no model": ({"model_dir": "nowhere"}, ["there is no folder nowhere"]),
-  "a damaged model": (
-    {"model_dir": "FOLDER/damaged"},
-    ["task.json is damaged (invalid JSON"],
-  ),
-  "no host": ({"host": ""}, ["--host is required"]),
-  "an address": ({"host": "1.2.3.4"}, ["--host=1.2.3.4", "pass another"]),
-  "a host with a scheme": (
-    {"allowed_hosts": "a.example,https://b.example"},
-    ["--allowed_hosts=a.example,https://b.example", "without scheme"],
-  ),
-  "a precision": (
-    {"runtime": "onnxruntime", "precision": "bfloat16"},
-    ["--precision=bfloat16 is not", "--runtime=onnxruntime; pass"],
-  ),
-}
+MISTAKES = """
+--model_dir=
+  --model_dir is required
+--model_dir=nowhere
+  there is no folder nowhere
+--model_dir=FOLDER/damaged
+  task.json is damaged (invalid JSON
+--host=1.2.3.4
+  --host=1.2.3.4 ... pass another
+--allowed_hosts=a.example,https://b.example
+  --allowed_hosts=https://b.example is not a host name ... without scheme
+--runtime=onnxruntime --precision=bfloat16
+  --precision=bfloat16: --runtime=onnxruntime computes in float32
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +44,10 @@ def folder(tmp_path_factory, golden, goldens):
   return folder
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_an_error_is_one_line(folder, row):
-  changes, parts = ROWS[row]
-  flags = {"model_dir": "FOLDER/moods", "port": 0, **changes}
-  out, err = scripts.fork(
-    SCRIPT,
-    *(
-      f"--{name}={value}".replace("FOLDER", str(folder))
-      for name, value in flags.items()
-      if value is not None
-    ),
-    status=2,
-  )
-  assert out == ""
-  last = err.strip().splitlines()[-1]
-  assert last.startswith("error: "), err
-  assert "Traceback" not in err
-  for part in parts:
-    assert part in last
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(folder, mistake):
+  good = {"model_dir": folder / "moods", "port": 0}
+  mistakes.check(mistake, SCRIPT, folder, good, FOLDER=folder)
 
 
 def metrics(port):

@@ -4,10 +4,9 @@ import base64
 import json
 import re
 import shutil
-import subprocess
-import sys
 import zlib
 
+import mistakes
 import numpy as np
 import pytest
 import scripts
@@ -30,13 +29,6 @@ def flags(goldens):
     f"--bert_config_file={model / 'bert_config.json'}",
     f"--init_checkpoint={model / 'bert_model.ckpt'}",
   ]
-
-
-@pytest.fixture
-def sentences(tmp_path):
-  path = tmp_path / "sentences.txt"
-  path.write_text("\n\n".join(SENTENCES) + "\n", "utf-8")
-  return path
 
 
 def _bert(goldens, ids, segment_ids):
@@ -99,26 +91,6 @@ def test_attention_is_computed_once(goldens, monkeypatch):
   np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
-def test_help_lists_the_flags_of_the_model():
-  # Flags are listed by the module that runs, which a fork's is not.
-  known = subprocess.run(
-    [sys.executable, str(scripts.ROOT / "visualize.py"), "--help"],
-    capture_output=True,
-    text=True,
-  ).stdout
-  listed = set(re.findall(r"^  --(?:\[no\])?(\w+):", known, re.MULTILINE))
-  assert listed >= {
-    "text",
-    "input_file",
-    "vocab_file",
-    "bert_config_file",
-    "init_checkpoint",
-    "do_lower_case",
-    "max_seq_length",
-    "precision",
-  }
-
-
 def _model(goldens):
   folder = goldens / "model"
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
@@ -160,68 +132,57 @@ def test_embeddings(tmp_path, flags, method):
   assert output.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-ATTENTION = {"text": "the cat", "output_file": "out.html"}
-EMBEDDINGS = {"input_file": "sentences.txt", "output_file": "map.png"}
-
-
-def _refused(*arguments):
-  """The one line that a command ends with."""
-  (line,) = scripts.fork("visualize.py", *arguments, status=2)[1].splitlines()
-  return line
-
-
 def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
   for path in (goldens / "model").glob("bert_model.ckpt.*"):
     shutil.copy(path, tmp_path)
   index = tmp_path / "bert_model.ckpt.index"
-  before = scripts.tree(tmp_path)
-  changes = [f"--output_file={index}", f"--init_checkpoint={tmp_path}"]
-  line = _refused("attention", "--text=the", *flags, *changes)
-  assert line.startswith(f"error: --output_file={index}: {index} is an input")
-  assert scripts.tree(tmp_path) == before
+  command = f"attention --text=the --output_file={index}"
+  mistake = command, f"--output_file={index}: {index} is an input"
+  good = [*flags, f"--init_checkpoint={tmp_path}"]
+  mistakes.check(mistake, "visualize.py", tmp_path, good)
 
 
-@pytest.mark.parametrize(
-  ("command", "changes", "message"),
-  [
-    (None, {}, "--command is required; pass attention or embeddings"),
-    ("attend", {}, "attention|embeddings"),
-    ("attention", {"text": ""}, "--text is required"),
-    ("attention", {"text": "cat " * 99}, "more than --max_seq_length=128"),
-    ("attention", {"max_seq_length": 129}, "128 positions"),
-    ("attention", {"output_file": "no/out.html"}, "no such folder no"),
-    ("attention", {"output_file": "."}, "'.' is not a file"),
-    ("attention", {"output_file": None}, "--output_file is required"),
-    ("attention", {"vocab_file": "none"}, "--vocab_file=none: no such file"),
-    ("attention", {"init_checkpoint": "none"}, "no checkpoint none"),
-    ("embeddings", {"input_file": "none"}, "--input_file=none: no such file"),
-    ("embeddings", {"input_file": "two.txt"}, "two.txt contains 2 sentences"),
-    ("embeddings", {"input_file": "latin.txt"}, "latin.txt:2: byte 7"),
-    ("embeddings", {"labels": "true"}, "sentences.txt:1: 'the cat sat' is not"),
-    ("embeddings", {"output_file": "sentences.txt"}, "is an input"),
-    ("embeddings", {"output_file": "e.svg"}, "a path that ends with .png"),
-    ("attention", {"output_file": "a.png"}, "a path that ends with .html"),
-    ("embeddings", {"method": "umap"}, "pca|tsne"),
-  ],
-)
-def test_bad_input_is_one_line(
-  tmp_path, flags, sentences, command, changes, message
-):
+MISTAKES = """
+--text=a
+  --command is required; pass attention or embeddings
+attend --text=a
+  attention|embeddings
+attention --output_file=out.html
+  --text is required
+attention --text=LONG --output_file=out.html
+  more than --max_seq_length=128
+attention --text=cat --max_seq_length=129 --output_file=out.html
+  128 positions
+attention --text=cat --output_file=no/out.html
+  no such folder no
+attention --text=cat --output_file=.
+  '.' is not a file
+attention --text=cat
+  --output_file is required
+attention --text=cat --output_file=a.png
+  a path that ends with .html
+embeddings --input_file=none --output_file=map.png
+  --input_file=none: no such file
+embeddings --input_file=two.txt --output_file=map.png
+  two.txt contains 2 sentences
+embeddings --input_file=latin.txt --output_file=map.png
+  latin.txt:2: byte 7
+embeddings --input_file=sentences.txt --output_file=map.png --labels
+  sentences.txt:1: 'the cat sat' is not
+embeddings --input_file=sentences.txt --output_file=sentences.txt
+  is an input
+embeddings --input_file=sentences.txt --output_file=e.svg
+  a path that ends with .png
+embeddings --input_file=sentences.txt --method=umap
+  pca|tsne
+"""
+
+
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(tmp_path, flags, mistake):
+  lines = "\n\n".join(SENTENCES) + "\n"
+  (tmp_path / "sentences.txt").write_text(lines, "utf-8")
   (tmp_path / "two.txt").write_text("one\n \ntwo\n")
   (tmp_path / "latin.txt").write_bytes(b"cat\ncaf\xe9\n")
-  before = scripts.tree(tmp_path)
-  values = ATTENTION if command == "attention" else EMBEDDINGS
-  values = dict(flag[2:].split("=", 1) for flag in flags) | values | changes
-  given = [f"--{k}={v}" for k, v in values.items() if v is not None]
-  _, error = scripts.fork(
-    "visualize.py",
-    *([command] if command else []),
-    *given,
-    status=2,
-    cwd=tmp_path,
-  )
-  lines = [line for line in error.splitlines() if " visualize.py:" not in line]
-  assert len(lines) == 1, error
-  assert lines[0].startswith("error: ")
-  assert message in lines[0]
-  assert scripts.tree(tmp_path) == before
+  names = {"cwd": tmp_path, "LONG": f"'{'cat ' * 99}'"}
+  mistakes.check(mistake, "visualize.py", tmp_path, flags, **names)
