@@ -49,7 +49,7 @@ def check(mistake, script, folder, good=(), cwd=None, **names):
   assert line.startswith("error: ")
   assert "Traceback" not in log
   for part in parts.strip().split(" ... "):
-    assert part in line
+    assert part in line, line
   assert scripts.tree(folder) == before
 
 

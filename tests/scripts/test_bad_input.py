@@ -49,9 +49,9 @@ CUSTOM --train_file=/dev/null --num_seeds=2
 --do_train=
   nothing to do ... pass --do_train
 --task_name=MRPCC
-  --task_name=MRPCC ... cola ... custom ... xnli ... did you mean mrpc?
+  --task_name=MRPCC ... cola ... custom ... xnli ... did you mean 'mrpc'?
 --task_name=MRPC,RTEE
-  --task_name=RTEE ... did you mean rte?
+  --task_name=RTEE ... did you mean 'rte'?
 --task_name=
   --task_name
 --data_dir=
@@ -76,7 +76,7 @@ MODELS = """
 --vocab_file= --bert_config_file= --init_checkpoint=FILES/pieces
   --spm_model_file is required; pass FILES/pieces/x.model
 --do_train= --do_eval --vocab_file= --bert_config_file= --init_checkpoint=
-  --vocab_file is required, because --output_dir= ... holds no model
+  --vocab_file is required ... because --output_dir= ... holds no model
 --output_dir=FILES/trained --max_seq_length=47 --dry_run
   --max_seq_length=47: the training in FILES/trained began with 48
 --vocab_file=FILES/model/bert_config.json
@@ -186,7 +186,7 @@ CUSTOM --header=False
 CUSTOM --dev_file=FILES/bad_label.tsv --do_eval
   bad_label.tsv:3: label 'god' ... 'bad', 'good' ... did you mean 'good'?
 CUSTOM --regression
-  FILES/good.tsv:2 ... --label_column=label is "good" ... regression
+  FILES/good.tsv:2 ... --label_column=label is 'good' ... regression
 """
 
 

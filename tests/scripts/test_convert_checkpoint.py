@@ -145,23 +145,23 @@ EXTRACT --init_checkpoint=FILES/theirs --do_lower_case=false
 EXTRACT --init_checkpoint=wwm_cased_L-24_H-1024_A-16 --offline
   wwm_cased_L-24_H-1024_A-16 does not exist ... omit --offline
 download.py
-  run python download.py squad, or glue TASK
+  --command is required; pass squad, or glue TASK
 download.py data
   --command=data ... glue|squad|model
 download.py glue
-  run python download.py squad, or glue TASK
+  --names is required; pass squad, or glue TASK
 download.py glue MPRC
-  'MPRC' is not a task ... did you mean 'MRPC'?
+  the task 'MPRC' is not one of ... did you mean 'MRPC'?
 download.py --output_dir=OUT glue MPRC
-  'MPRC' is not a task
+  the task 'MPRC' is not one of
 download.py --offline=true squad --output_dir=FILES/text.txt
   not a writable folder
 download.py --command=glue --names=MPRC --output_dir OUT
-  'MPRC' is not a task
+  the task 'MPRC' is not one of
 download.py squad --output_dir=OUT --offline
   --offline ... omit --offline
 download.py squad --output_dir=gs://a/b
-  --output_dir=gs://a/b is remote; pass a local folder
+  --output_dir=gs://a/b ... is remote; pass a local folder
 download.py model bert_base
   'bert_base' is neither hf://
 """

@@ -413,7 +413,7 @@ MISTAKES = """
 --input_file=FILES/plain.txt.gz
   FILES/plain.txt.gz is not a complete gzip file ... again
 --input_file=FILES/blank.txt
-  no text in FILES/blank.txt ... one sentence per line
+  FILES/blank.txt has 0 documents with text ... separate documents
 --input_file=FILES/control.txt
   FILES/control.txt has 0 documents ... tokenizer keeps
 --input_file=FILES/one.txt
@@ -421,7 +421,7 @@ MISTAKES = """
 --vocab_file=
   --vocab_file is required
 --vocab_file=FILES/no_mask.txt
-  the vocabulary has no piece [MASK] ... pass the vocabulary of
+  the vocabulary has no piece [MASK] ... or that of a released
 --max_seq_length=4
   --max_seq_length=4 ... pass 5 or more
 --masked_lm_prob=0
@@ -430,7 +430,7 @@ MISTAKES = """
 
 BEAM_MISTAKES = """
 --runner=FnApiRunner --input_file=FILES/dropped.txt --shard_mb=1e-6
-  dropped.txt has 0 documents with text ... --next_sentence_prediction=false
+  dropped.txt has 0 documents with text ... pass other text
 --runner=apache_beam.runners.FnApiRuner
   --runner=apache_beam.runners.FnApiRuner:
 --runner=FnApiRuner

@@ -37,7 +37,7 @@ MISTAKES = """
 --input_file=FILES
   it is a folder; pass the path
 --input_file=FILES/empty
-  empty is empty; pass one text per line
+  empty has no lines; pass one text per line
 --input_file=FILES/latin1
   FILES/latin1:2: byte 5 ... UTF-8
 --output_file=FILES
@@ -51,11 +51,11 @@ MISTAKES = """
 --layers=-1,-3
   --layers=-1,-3 must be different layers ... -2 (lowest)
 --layers=top
-  --layers=top ... -1,-2
+  --layers=top must be different layers from -1
 --layers=0,-2
   --layers=0,-2 must be different layers
 --runtime=onnxruntime --precision=bfloat16
-  --precision=bfloat16: --runtime=onnxruntime computes in float32
+  --precision=bfloat16 ... float32, int8, those of --runtime=onnxruntime
 --init_checkpoint=FILES/no_pooler.ckpt --pooling=pooled --layers=
   no_pooler.ckpt lacks bert/pooler/dense/kernel and 1 more
 --init_checkpoint=FILES/nan.ckpt

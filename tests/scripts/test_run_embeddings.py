@@ -144,7 +144,7 @@ MISTAKES = """
 --dimensions=64
   --dimensions: 64 is not from 1 to 32
 --dimensions=a,b
-  --dimensions=a,b is not a list of whole numbers
+  --dimensions=a,b must be whole numbers
 --loss=cosine
   --loss=cosine needs --score_column
 --dev_file= --qrels_file=x

@@ -181,9 +181,9 @@ MISTAKES = """
 {"context": "a", "choices": "bc", "label": 0}
   choices a list of two or more that are not empty
 {"context": "a", "choices": ["b", "c"], "label": 2}
-  label 2 is not the index of a choice, 0 to 1
+  label is 2; pass the index of a choice, 0 to 1
 {"context": "a", "choices": ["b", "c"], "label": 1e999}
-  label inf is not the index of a choice, 0 to 1
+  label is inf; pass the index of a choice, 0 to 1
 {"context": "a", "choices": ["b", "c"]}
   with label
 {"choices": ["b", "c"], "label": 0}

@@ -189,7 +189,7 @@ MISTAKES = """
 --train_file=FILES/outside.txt
   outside.txt: all words have the label 'O' ... last column
 --dev_file=FILES/unknown.txt --do_eval
-  unknown.txt:1 ... 'Oslo' ... B-CITY ... labels of the training set are
+  unknown.txt:1 ... 'B-CITY' of 'Oslo' is not one of 'B-LOC'
 """
 
 

@@ -329,13 +329,13 @@ MISTAKES = """
 --num_warmup_steps=13
   --num_warmup_steps=13 ... --num_train_steps=12 ... lower
 --max_seq_length=128 --input_file=FILES/empty.tfrecord,FILES/default.tfrecord
-  =128, but FILES/default.tfrecord was made with ... pass --max_seq_length=64
+  =128, but FILES/default.tfrecord was made for --max_seq_length=64; pass that
 --max_predictions_per_seq=20
-  =20, but FILES/default.tfrecord was ... pass --max_predictions_per_seq=10
+  =20, but FILES/default.tfrecord was made ... _per_seq=10; pass that
 --input_file=FILES/unmasked.tfrecord
-  FILES/unmasked.tfrecord is not masked ... --dynamic_masking
+  FILES/unmasked.tfrecord was made for --dynamic_masking=True; pass that
 --dynamic_masking --vocab_file=FILES/model/vocab.txt
-  FILES/default.tfrecord is masked already; omit --dynamic_masking
+  default.tfrecord was made for --dynamic_masking=False; pass that
 --dynamic_masking --input_file=FILES/unmasked.tfrecord
   --vocab_file is required
 --dynamic_masking --input_file=FILES/unmasked.tfrecord --vocab_file=SMALL

@@ -452,7 +452,7 @@ def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
 
 MISTAKES = """
 --do_train=
-  nothing to do ... --do_predict ... trained model, --interactive
+  nothing to do ... --do_predict or --interactive
 --train_file=
   --train_file is required
 --predict_file= --keep_best=f1

@@ -142,7 +142,7 @@ MISTAKES = """
 --input_file=answers.csv --model_dir=release --index=none
   --text_column=text: answers.csv has no such column; its columns are
 --input_file=empty.txt --model_dir=release --index=none
-  empty.txt:2: the text is empty; pass a text, or remove the row
+  empty.txt:2: the text is ''; pass a text, or remove the row
 --input_file=queries.txt --model_dir=pairs --index=none
   pairs is a classification model; pass one that gives vectors
 --index=none
@@ -158,7 +158,7 @@ MISTAKES = """
 --query=a --reranker=release
   release is no model of pairs; pass a classifier
 --query=a --reranker=pairs --relevant_label=yes
-  =yes must be one of the labels of pairs, 'red', 'green'
+  =yes is not one of 'red', 'green'
 --mine_negatives=answers.csv
   --output_file is required
 --query=a --index=taken

@@ -27,9 +27,9 @@ MISTAKES = """
 --host=1.2.3.4
   --host=1.2.3.4 ... pass another
 --allowed_hosts=a.example,https://b.example
-  --allowed_hosts=https://b.example is not a host name ... without scheme
+  --allowed_hosts=a.example,https://b.example must be ... without scheme
 --runtime=onnxruntime --precision=bfloat16
-  --precision=bfloat16: --runtime=onnxruntime computes in float32
+  --precision=bfloat16 ... float32, int8, those of --runtime=onnxruntime
 """
 
 
