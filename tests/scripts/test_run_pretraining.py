@@ -334,6 +334,8 @@ MISTAKES = """
   =20, but FILES/default.tfrecord was made ... _per_seq=10; pass that
 --input_file=FILES/unmasked.tfrecord
   FILES/unmasked.tfrecord was made for --dynamic_masking=True; pass that
+--do_whole_word_mask
+  --do_whole_word_mask=True ... create_pretraining_data.py ... --dynamic_masking
 --dynamic_masking --vocab_file=FILES/model/vocab.txt
   default.tfrecord was made for --dynamic_masking=False; pass that
 --dynamic_masking --input_file=FILES/unmasked.tfrecord
