@@ -51,7 +51,9 @@ RUN_PRECISION = PRECISION.but(
 
 LOWER_CASE = Flag("do_lower_case", True,
                   "Lower-case the text and strip accents. True for uncased "
-                  "models, False for cased models.", fixed_by="model")
+                  "models, False for cased models. Default: as the model's "
+                  "bert_config.json or the name of its folder says, or else "
+                  "True.", fixed_by="model")
 
 # How text is read.
 TEXT = (

@@ -364,7 +364,7 @@ MISTAKES = """
   --init_checkpoint=FILES/bare.ckpt ... add --do_train
 --vocab_file=FILES/large.txt
   FILES/large.txt has 1002 entries ... vocab_size=1001
---init_checkpoint=FILES/cased_L-2_H-32_A-2 --bert_config_file=
+--init_checkpoint=FILES/cased_L-2_H-32_A-2 --bert_config_file= --do_lower_case
   --do_lower_case=True ... cased_L-2_H-32_A-2 ... --do_lower_case=False
 """
 
