@@ -90,7 +90,7 @@ def lower_cases(flags: Flags) -> bool:
     return flags.do_lower_case
   given = flags.get("bert_config_file")
   config_file = given or _file_of_model(flags, "bert_config_file")
-  if config_file and files.isfile(config_file):
+  if config_file and _is_stored(config_file):
     from bert.training import huggingface_config
 
     config = huggingface_config.read_config(config_file)
@@ -100,12 +100,18 @@ def lower_cases(flags: Flags) -> bool:
   for path in filter(None, (*_model_folders(flags), *named)):
     folder = path if files.isdir(path) else os.path.dirname(path)
     recorded = os.path.join(folder, "bert_config.json")
-    fields = files.read_json(recorded, dict) or {}
-    if "do_lower_case" in fields:
-      return bool(fields["do_lower_case"])
+    if _is_stored(recorded):
+      fields = files.read_json(recorded, dict)
+      if "do_lower_case" in fields:
+        return bool(fields["do_lower_case"])
     if release := tokenization.find_release(os.path.abspath(path)):
       return release.lower_cases
   return flags.do_lower_case
+
+
+def _is_stored(path):
+  """Whether there is a file, which unlike a pipe can be read again."""
+  return files.isfile(path) and not files.is_pipe(path)
 
 
 def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
