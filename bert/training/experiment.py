@@ -106,6 +106,11 @@ class Experiment:
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
 
+  @property
+  def name(self) -> str:
+    """The name of its task."""
+    return self._task.name
+
   def _load_teacher(self):
     """The Teacher of the training, or None."""
     settings, task = self._settings, self._task

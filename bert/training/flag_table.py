@@ -265,6 +265,12 @@ DEVICES = (
   *TPU,
 )
 
+NUM_SEEDS = Flag("num_seeds", 1,
+                 "Number of runs with different seeds, starting at --seed, "
+                 "each in a folder seed-N of --output_dir. results.tsv has "
+                 "their means and deviations.", check=COUNT,
+                 affects_weights=False)
+
 CALIBRATE = Flag("calibrate", False,
                  "Fit a temperature to the development set, so that "
                  "probabilities are the shares of correct labels. Labels do "
@@ -317,6 +323,7 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
   return (
     *MODEL,
     *TRAINING,
+    NUM_SEEDS,
     Flag("do_predict", False, "Predict the test set.", affects_weights=False),
     Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
          affects_weights=False),
