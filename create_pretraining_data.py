@@ -114,6 +114,7 @@ FLAGS = table(
 def make_config(flags: Flags) -> corpus.CorpusConfig:
   """The CorpusConfig that the flags describe."""
   flags.require("input_file", "output_file")
+  flags = flags.changed(do_lower_case=model_flags.lower_cases(flags))
   names = [field.name for field in dataclasses.fields(corpus.CorpusConfig)]
   config = corpus.CorpusConfig(**{name: flags[name] for name in names})
   if flags.no_masking:

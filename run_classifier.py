@@ -8,9 +8,9 @@
 """
 
 import dataclasses
+import functools
 
 from bert.errors import UserError
-from bert.data import files
 from bert.tasks import prediction_files, runs, script
 from bert.tasks.classification import (
   ClassificationTask,
@@ -37,9 +37,9 @@ from bert.tasks.glue import (
   MrpcProcessor,
   XnliProcessor,
 )
-from bert.training import flag_table, folder_lock, model_flags, startup
+from bert.training import flag_table, model_flags, startup
 from bert.training.experiment import Experiment
-from bert.training.flags import COUNT, FRACTION, PATH, Flag, Flags, table
+from bert.training.flags import FRACTION, PATH, Flag, Flags, table
 from bert.training.settings import check_fine_tuning, wanted_splits
 
 # Names that users import from here.
@@ -117,9 +117,6 @@ FLAGS = table(
     Flag("xnli_language", "zh", "Language for training and evaluation on XNLI.",
          used="xnli", choices=XNLI_LANGUAGES),
     flag_table.CALIBRATE,
-    Flag("num_seeds", 1,
-         "Number of runs with different seeds, starting at --seed.",
-         check=COUNT, affects_weights=False),
     Flag("predict_file", None,
          "Predict the lines of this file, or of standard input if -, with the "
          "trained model in --output_dir, and print a table.", kind=PATH),
@@ -142,8 +139,7 @@ def check_flags(flags: Flags) -> None:
   check_fine_tuning(flags, ["predict_file", "interactive"], *xnli)
   flags.check_exclusive("regression", "multilabel")
   if flags.num_seeds > 1:  # Each run reads them.
-    for name in ("train_file", "dev_file", "test_file"):
-      flags.refuse_pipes(name, filter(None, [flags[name]]))
+    script.refuse_pipes(flags)
   if runs.CUSTOM not in tasks:
     flags.require("data_dir")
     for name in flags.given_of({**_TABLE, **_KINDS}):
@@ -208,23 +204,16 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
       runs.check_examples(request, run)  # Its model does not exist yet.
     else:
       make_experiment(flags, request, run)
-  if flags.dry_run:
-    first_seed = planned[: len(planned) // flags.num_seeds]
-    for run in first_seed:
-      if "train" in run.splits:
-        make_experiment(flags, request, run).run()
-    if flags.num_seeds > 1:
-      print(f"Each of the {flags.num_seeds} seeds takes that time.")
-    return []
-  files.makedirs(flags.output_dir)
-  with folder_lock.lock_folder(flags.output_dir):
-    results = [make_experiment(flags, request, run).run() for run in planned]
-    if flags.do_eval:
-      print(runs.write_results(flags.output_dir, planned, results))
-  return [
-    {"task": run.name, "seed": run.seed, **found}
-    for run, found in zip(planned, results, strict=True)
+  made = [
+    script.Planned(
+      run.name,
+      run.seed,
+      functools.partial(make_experiment, flags, request, run),
+      trains="train" in run.splits,
+    )
+    for run in planned
   ]
+  return script.run_each(flags, made)
 
 
 run, command = startup.script(main, FLAGS)

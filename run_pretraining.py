@@ -88,9 +88,13 @@ def check_flags(flags: Flags) -> None:
       f"--num_train_steps={flags.num_train_steps}, so the learning rate would "
       f"never reach its peak; lower it"
     )
-  if not flags.dynamic_masking:
-    remedy = "omit it, or add --dynamic_masking"
-    flags.warn_if_given(remedy, "masked_lm_prob", "do_whole_word_mask")
+  # flags.json would record masks that the records do not have.
+  for name in ("masked_lm_prob", "do_whole_word_mask"):
+    if flags[name] != flags.rows[name].default and not flags.dynamic_masking:
+      raise UserError(
+        f"--{name}={flags[name]}: the masks of the records are made; pass it "
+        f"to create_pretraining_data.py, or add --dynamic_masking"
+      )
 
 
 def record_flags(flags: Flags) -> dict[str, str]:

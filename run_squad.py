@@ -195,7 +195,7 @@ def load_reader(flags: Flags) -> LoadedModel:
   )
 
 
-def main(flags: Flags) -> dict[str, float]:
+def main(flags: Flags) -> dict[str, float] | list[dict]:
   if flags.interactive:
     flags.check_exclusive("interactive", "do_train", "do_eval", "do_predict")
     flags.warn_of_unused()
@@ -205,7 +205,7 @@ def main(flags: Flags) -> dict[str, float]:
   flags = script.with_initial_length(
     flags, SquadTask, "doc_stride", "max_query_length"
   )
-  return make_experiment(flags).run()
+  return script.run_seeds(flags, make_experiment)
 
 
 run, command = startup.script(main, FLAGS)

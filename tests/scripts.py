@@ -164,7 +164,7 @@ def fork(script, *flags, status=0, **kwargs):
 def kill_when(path, script, *flags, number=signal.SIGKILL):
   """Starts a script, signals it as soon as `path` is there; returns its log.
 
-  SIGKILL must end it, and SIGTERM must end it with status 0.
+  SIGKILL must end it, SIGTERM with status 0, and Ctrl-C with status 130.
   """
   process = Fork(script, *flags)
   deadline = time.monotonic() + 120
@@ -174,7 +174,8 @@ def kill_when(path, script, *flags, number=signal.SIGKILL):
       os.kill(process.pid, 0)
     os.kill(process.pid, number)
   status, _, log = process.wait()
-  assert status == (0 if number == signal.SIGTERM else -number), log
+  saved = {signal.SIGTERM: 0, signal.SIGINT: 130}
+  assert status == saved.get(number, -number), log
   return log
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 
 import formats
 import numpy as np
@@ -185,6 +186,23 @@ def test_another_folder_uses_it_in_other_batches(
       for where in (tmp_path / "out", folder)
     )
     assert same(found, wanted, 1e-4)
+
+
+def test_several_seeds_are_summarized(train, command, tmp_path):
+  name, out = "squad", tmp_path / "out"
+  scripts.fork(*command(name, out, num_seeds=2))
+  one, two = (out / f"seed-{seed}" for seed in (1, 2))
+  alone, other = contents(name, one), contents(name, two)
+  assert alone == contents(name, train(name)[0])
+  assert all(alone[path] != other[path] for path in WEIGHTS[1:])
+  lines = (out / "results.tsv").read_text().splitlines()
+  found = {row.split("\t")[1]: row.split("\t")[2:4] for row in lines[1:]}
+  results = [tiny_task.results(folder) for folder in (one, two)]
+  assert {*found, "global_step"} == results[0].keys()
+  for metric, row in found.items():
+    values = [of_seed[metric] for of_seed in results]
+    wanted = statistics.mean(values), statistics.stdev(values)
+    assert list(map(float, row)) == pytest.approx(wanted, rel=1e-2, abs=1e-4)
 
 
 @every_trained_kind

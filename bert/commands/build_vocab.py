@@ -69,7 +69,9 @@ FLAGS = table(
     Flag("min_frequency", 2,
          "Minimum number of occurrences of a character, and of a wordpiece.",
          check=at_least(1, 2**31 - 1)),
-    flag_table.LOWER_CASE.but(help="Lower-case and strip accents."),
+    flag_table.LOWER_CASE.but(
+      help="Lower-case and strip accents. With --extend, by default as its "
+      "model does."),
     Flag("update_config", None,
          "A bert_config.json in which to set vocab_size to the number of "
          "pieces.", kind=PATH),
@@ -229,6 +231,8 @@ def check_flags(flags: Flags) -> list[str]:
 
 def main(flags: Flags) -> dict[str, int]:
   paths = check_flags(flags)
+  if flags.extend:
+    flags = flags.changed(do_lower_case=model_flags.lower_cases(flags))
   if flags.update_config:
     import modeling  # Needs NumPy.
 

@@ -185,10 +185,10 @@ def make_experiment(flags: Flags) -> Experiment:
   )
 
 
-def main(flags: Flags) -> dict[str, float]:
+def main(flags: Flags) -> dict[str, float] | list[dict]:
   check_flags(flags)
   flags = script.with_initial_length(flags, VectorTask)
-  return make_experiment(flags).run()
+  return script.run_seeds(flags, make_experiment)
 
 
 run, command = startup.script(main, FLAGS)

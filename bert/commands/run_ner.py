@@ -148,13 +148,13 @@ def answer_lines(model: LoadedModel, reader: BinaryIO, name: str) -> None:
       print(entities.to_json(found.text, found.entities), flush=True)
 
 
-def main(flags: Flags) -> dict[str, float]:
+def main(flags: Flags) -> dict[str, float] | list[dict]:
   if flags.predict_file or flags.interactive:
     script.ask(flags, TaggingTask.kind, answer_lines)
     return {}
   check_fine_tuning(flags, ["predict_file", "interactive"])
   flags = script.with_initial_length(flags, TaggingTask)
-  return make_experiment(flags).run()
+  return script.run_seeds(flags, make_experiment)
 
 
 run, command = startup.script(main, FLAGS)

@@ -11,6 +11,7 @@ in the last layer. Both require --init_checkpoint. If that is a folder,
 --vocab_file and --bert_config_file default to the files in it.
 """
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +23,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.errors import UserError, plural, shortened
-from bert.data import records, sequences, text_files
+from bert.data import files, records, sequences, text_files
 from bert.reports import attention, embedding_map
 from bert.tasks import loaded_model
 from bert.training import (
@@ -35,10 +36,10 @@ from bert.training import (
 from bert.training.flags import PATH, Flag, Flags, table
 from bert.training.task import Settings, Task
 
-# Each command with the flag that it needs, and the extension of its output.
+# Each command with the flag that it needs, and the extensions of its output.
 COMMANDS = {
-  "attention": ("text", ".html"),
-  "embeddings": ("input_file", ".png"),
+  "attention": ("text", (".html", ".npz")),
+  "embeddings": ("input_file", (".png", ".pdf", ".svg")),
 }
 
 
@@ -57,7 +58,8 @@ FLAGS = table(
     Flag("input_file", None,
          "embeddings: UTF-8 text, one sentence per line.", kind=PATH),
     Flag("output_file", None,
-         "The HTML page of attention, or the PNG of embeddings.", kind=PATH),
+         "The page of attention (.html) or its numbers (.npz), or the map of "
+         "embeddings (.png, .pdf or .svg).", kind=PATH),
     Flag("labels", False,
          "embeddings: lines are label<TAB>sentence; colors show the labels."),
     Flag("method", "pca",
@@ -78,16 +80,16 @@ def name_command(arguments: list[str]) -> list[str]:
 def check_flags(flags: Flags) -> None:
   """Checks the command, its flags and its files."""
   flags.require("command")
-  required, extension = COMMANDS[flags.command]
+  required, extensions = COMMANDS[flags.command]
   flags.require(required, "output_file", "init_checkpoint")
   if flags.input_file:
     flags.require_file("input_file")
   inputs = [flags.input_file, *model_flags.model_files(flags)]
   flags.check_output_files("output_file", [flags.output_file], inputs)
-  if not flags.output_file.lower().endswith(extension):
+  if not flags.output_file.lower().endswith(extensions):
     raise UserError(
       f"--output_file={flags.output_file}: {flags.command} needs a path that "
-      f"ends with {extension}"
+      f"ends with {' or '.join(extensions)}"
     )
 
 
@@ -170,13 +172,19 @@ def read_sentences(
 
 
 def show_attention(flags: Flags) -> None:
-  """Writes the page of a text or pair."""
+  """Writes the page of a text or pair, or the numbers in it."""
   texts = [flags.text] + ([] if flags.text_b is None else [flags.text_b])
   model = load_model(flags)
   length = model_flags.sequence_length(flags, model.config)
   tokens, segment_ids = read_texts(texts, model.tokenizer, length)
   probs = attention_probs(model, tokens, segment_ids, flags.precision)
-  attention.write_page(flags.output_file, texts, tokens, segment_ids, probs)
+  if flags.output_file.lower().endswith(".npz"):
+    arrays = {"tokens": tokens, "segment_ids": segment_ids, "attention": probs}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    files.write_file(flags.output_file, buffer.getvalue())
+  else:
+    attention.write_page(flags.output_file, texts, tokens, segment_ids, probs)
   layers, heads = probs.shape[:2]
   print(
     f"{flags.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "

@@ -167,10 +167,11 @@ def _with_layers(weights, layers, count):
   if not layers or list(layers) != [
     name for name in map(str, range(count)) if name in layers
   ]:
+    known = f"some of 0 to {count - 1}, in ascending order"
     raise UserError(
       f"--keep_layers={','.join(layers)}: the model has "
-      f"{plural(count, 'layer')} with weights of its own; pass some, from 0 "
-      f"on, in ascending order"
+      f"{plural(count, 'layer')} with weights of its own; "
+      f"{f'pass {known}' if count else 'omit it'}"
     )
   number = {layer: str(index) for index, layer in enumerate(layers)}
   kept = {}

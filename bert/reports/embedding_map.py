@@ -6,6 +6,7 @@
 scikit-learn is imported only on use.
 """
 
+import os
 import unicodedata
 from collections.abc import Sequence
 
@@ -72,14 +73,14 @@ def write_chart(
   labels: Sequence[str] | None = None,
   title: str = "",
 ) -> None:
-  """Writes a PNG of the points, with a list of the texts of numbered points.
+  """Writes a chart of the points, with a list of the texts of numbered points.
 
   Points that would cover each other share a number. A text that the font cannot
   show, or that is written from right to left, is listed as "sentence N",
   counted from 1.
 
   Args:
-    path: the file to write.
+    path: the file to write: a PNG, or by its extension a PDF or SVG.
     points, axes: as returned by `project`.
     texts: the text of each point.
     labels: the label of each point, shown by its color; or None.
@@ -93,9 +94,10 @@ def write_chart(
     figure.set_figheight(max(_SIZE[1], 0.16 * len(key)))
     _draw_key(figure.add_axes((0.64, 0, 0.35, 1)), key)
 
-  metadata = {"Software": None}
+  form = os.path.splitext(path)[1][1:].lower() or "png"
+  entry = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}[form]
   image = charts.render(
-    _SIZE, draw, layout=None, format="png", dpi=150, metadata=metadata
+    _SIZE, draw, layout=None, format=form, dpi=150, metadata={entry: None}
   )
   files.write_file(path, image)
 

@@ -329,7 +329,8 @@ def layer_indices(layers: Sequence[int | str], num_layers: int) -> list[int]:
   if None in indices or len(set(indices)) < len(indices):
     raise UserError(
       f"--layers={','.join(map(str, layers))} must be different layers from "
-      f"-1 (highest) to -{num_layers} (lowest)"
+      f"-1 (highest) to -{num_layers} (lowest), or from 0 (lowest) to "
+      f"{num_layers - 1} (highest)"
     )
   return indices
 

@@ -3,7 +3,6 @@
 There is one for each task and seed.
 """
 
-import collections
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -12,14 +11,12 @@ import numpy as np
 
 import tokenization
 from bert.errors import UserError
-from bert.data import files
 from bert.tasks import classification, glue, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassifierSettings
 from bert.tasks.examples import DataProcessor
 from bert.tasks.initial_model import find_folder
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
-from bert import metrics
 from bert.training import checkpoints, model_folder, run_record, task_file
 
 # The name of the task of a user's own tables.
@@ -279,25 +276,3 @@ def _check_labels(request, label_type, trained, folder):
       f"{found}, but --task_name={','.join(request.task_name)} has {wanted}; "
       f"pass the task that the model was trained on, or another --output_dir"
     )
-
-
-def write_results(
-  output_dir: str, runs: Sequence[Run], results: Sequence[Mapping[str, float]]
-) -> str:
-  """Writes results.tsv, a table of each task's metrics over its seeds.
-
-  Returns the same table as text with aligned columns. `results` contains the
-  metrics of each Run.
-  """
-  found = collections.defaultdict(dict)
-  for run, metrics_of_run in zip(runs, results, strict=True):
-    found[run.name][run.seed] = metrics_of_run
-  rows = metrics.summarize(found)
-  files.write_file(
-    os.path.join(output_dir, "results.tsv"),
-    "".join("\t".join(row) + "\n" for row in rows),
-  )
-  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-  return "\n".join(
-    "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
-  )

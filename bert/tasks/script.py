@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterable
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from absl import logging
 
 import modeling
-from bert.data import text_files
+from bert import metrics
+from bert.data import files, text_files
 from bert.tasks import loaded_model, terminal
 from bert.training import (
   flag_table,
+  folder_lock,
   model_flags,
   model_folder,
   startup,
@@ -98,6 +104,82 @@ def experiment(
   return Experiment(task, model, settings)
 
 
+class Planned(NamedTuple):
+  """One of several runs of a command."""
+
+  name: str  # Of its task.
+  seed: int
+  make: Callable[[], Experiment]
+  trains: bool = True  # Or it uses the model of another run.
+
+
+def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
+  """Runs several experiments, whose folders are in --output_dir.
+
+  Returns the results of each, with its task and seed.
+  """
+  if flags.dry_run:
+    for run in planned[: len(planned) // flags.num_seeds]:  # Of one seed.
+      if run.trains:
+        run.make().run()
+    if flags.num_seeds > 1:
+      print(f"Each of the {flags.num_seeds} seeds takes that time.")
+    return []
+  files.makedirs(flags.output_dir)
+  with folder_lock.lock_folder(flags.output_dir):
+    results = [run.make().run() for run in planned]
+    if any(results):
+      print(_write_summary(flags.output_dir, planned, results))
+  return [
+    {"task": run.name, "seed": run.seed, **found}
+    for run, found in zip(planned, results, strict=True)
+  ]
+
+
+def _write_summary(folder, planned, results):
+  """Writes results.tsv, a table of each task's metrics over its seeds.
+
+  Returns the same table as text with aligned columns.
+  """
+  found = collections.defaultdict(dict)
+  for run, metrics_of_run in zip(planned, results, strict=True):
+    found[run.name][run.seed] = metrics_of_run
+  rows = metrics.summarize(found)
+  files.write_file(
+    os.path.join(folder, "results.tsv"),
+    "".join("\t".join(row) + "\n" for row in rows),
+  )
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  return "\n".join(
+    "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+  )
+
+
+def run_seeds(
+  flags: Flags, make_experiment: Callable[[Flags], Experiment]
+) -> dict[str, float] | list[dict]:
+  """Runs the Experiment of the flags, with each of --num_seeds."""
+  if flags.num_seeds == 1:
+    return make_experiment(flags).run()
+  refuse_pipes(flags)
+  planned = []
+  for seed in range(flags.seed, flags.seed + flags.num_seeds):
+    folder = os.path.join(flags.output_dir, f"seed-{seed}")
+    make = functools.partial(
+      make_experiment, flags.changed(seed=seed, output_dir=folder)
+    )
+    name = make().name  # Validate all runs before training any.
+    planned.append(Planned(name, seed, make))
+  return run_each(flags, planned)
+
+
+def refuse_pipes(flags: Flags) -> None:
+  """Raises UserError if a file that each run reads is a pipe."""
+  for row in flags.rows.values():
+    if row.kind is PATH:
+      flags.refuse_pipes(row.name, filter(None, [flags[row.name]]))
+
+
 def ask(
   flags: Flags, kind: str, answer_lines: Callable[..., object] | None = None
 ) -> None:
@@ -136,7 +218,7 @@ def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
   return experiment(flags, made, config, init_checkpoint)
 
 
-def main(flags: Flags, task: type[Task]) -> dict[str, float]:
+def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:
   if flags.interactive:
     ask(flags, task.kind)
     return {}
@@ -144,7 +226,8 @@ def main(flags: Flags, task: type[Task]) -> dict[str, float]:
   for split in wanted_splits(flags):
     flags.require(f"{split}_file")
     flags.require_file(f"{split}_file")
-  return make_experiment(with_initial_length(flags, task), task).run()
+  flags = with_initial_length(flags, task)
+  return run_seeds(flags, lambda flags: make_experiment(flags, task))
 
 
 def make(

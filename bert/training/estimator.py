@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -167,8 +168,8 @@ class Estimator:
     """Trains until `max_steps` updates have been made in total.
 
     Checkpoints are written while the training continues. It waits for them
-    before an evaluation and at its end. SIGTERM ends the training after the
-    current call of the device, whose updates are saved.
+    before an evaluation and at its end. SIGTERM or Ctrl-C ends the training
+    after the current call of the device, whose updates are saved.
 
     Args:
       input_fn: params -> infinite dataset of feature dicts; params hold
@@ -231,7 +232,8 @@ class Estimator:
         if end or evaluates:
           writer.wait()
         if is_terminated:
-          reason = "SIGTERM"
+          is_ctrl_c = termination.pending == signal.SIGINT
+          reason = "Ctrl-C" if is_ctrl_c else "SIGTERM"
         elif evaluates:
           with termination.suspended():
             reason = evaluate(step)
@@ -280,10 +282,10 @@ class Estimator:
       yield scalars, batch is None
 
   def _is_terminated(self, termination):
-    """Whether SIGTERM has come to this host or another one."""
-    if any(devices.exchange(self._strategy, termination.is_pending)):
-      termination.is_pending = True
-    return termination.is_pending
+    """Whether SIGTERM or Ctrl-C has come to this host or another one."""
+    if any(devices.exchange(self._strategy, bool(termination.pending))):
+      termination.pending = termination.pending or signal.SIGTERM
+    return termination.pending is not None
 
   def _check_loss(self, progress, input_fn, batch_size):
     """Raises UserError, and writes a batch, if a step failed."""

@@ -106,6 +106,11 @@ class Experiment:
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
 
+  @property
+  def name(self) -> str:
+    """The name of its task."""
+    return self._task.name
+
   def _load_teacher(self):
     """The Teacher of the training, or None."""
     settings, task = self._settings, self._task
@@ -358,6 +363,17 @@ class Experiment:
         f"--early_stopping_patience"
       )
 
+  def _log_trained_parameters(self):
+    """Logs how many parameters are trained, and how many there are."""
+    config, task = self._model_files.config, self._task
+    shapes = modeling.variable_shapes(config) | task.head_shapes(config)
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    rates = self._settings.layer_rates(config.num_blocks)
+    unread = task.optional_variables()
+    trained = [n for k, n in sizes.items() if rates(k) and k not in unread]
+    counts = (f"{sum(found):,}" for found in (trained, sizes.values()))
+    logging.info("Training %s of %s parameters", *counts)
+
   def _train(self, model):
     """Trains, and turns `output_dir` into a model folder."""
     settings, best = self._settings, self._best
@@ -383,6 +399,8 @@ class Experiment:
       steps * size / rows.num_rows,
       plural(rows.num_rows, "row"),
     )
+    if settings.freeze_layers is not None:
+      self._log_trained_parameters()
     input_fn = self._train_input_fn()
     forget = functools.partial(self._before_updates, model)
     model.train(input_fn, size, steps, evaluate_at, eval_steps, forget)

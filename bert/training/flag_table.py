@@ -51,7 +51,9 @@ RUN_PRECISION = PRECISION.but(
 
 LOWER_CASE = Flag("do_lower_case", True,
                   "Lower-case the text and strip accents. True for uncased "
-                  "models, False for cased models.", fixed_by="model")
+                  "models, False for cased models. Default: as the model's "
+                  "bert_config.json or the name of its folder says, or else "
+                  "True.", fixed_by="model")
 
 # How text is read.
 TEXT = (
@@ -263,6 +265,12 @@ DEVICES = (
   *TPU,
 )
 
+NUM_SEEDS = Flag("num_seeds", 1,
+                 "Number of runs with different seeds, starting at --seed, "
+                 "each in a folder seed-N of --output_dir. results.tsv has "
+                 "their means and deviations.", check=COUNT,
+                 affects_weights=False)
+
 CALIBRATE = Flag("calibrate", False,
                  "Fit a temperature to the development set, so that "
                  "probabilities are the shares of correct labels. Labels do "
@@ -315,6 +323,7 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
   return (
     *MODEL,
     *TRAINING,
+    NUM_SEEDS,
     Flag("do_predict", False, "Predict the test set.", affects_weights=False),
     Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
          affects_weights=False),

@@ -81,6 +81,39 @@ def model_files(flags: Flags) -> list[str]:
   ]
 
 
+def lower_cases(flags: Flags) -> bool:
+  """--do_lower_case; by default, as the model or its vocabulary records it.
+
+  That is in bert_config.json, or in the folder's name if it is a release.
+  """
+  if "do_lower_case" in flags.given:
+    return flags.do_lower_case
+  given = flags.get("bert_config_file")
+  config_file = given or _file_of_model(flags, "bert_config_file")
+  if config_file and _is_stored(config_file):
+    from bert.training import huggingface_config
+
+    config = huggingface_config.read_config(config_file)
+    if hasattr(config, "do_lower_case"):
+      return config.do_lower_case
+  named = (flags.get(n) for n in ("spm_model_file", "vocab_file", "extend"))
+  for path in filter(None, (*_model_folders(flags), *named)):
+    folder = path if files.isdir(path) else os.path.dirname(path)
+    recorded = os.path.join(folder, "bert_config.json")
+    if _is_stored(recorded):
+      fields = files.read_json(recorded, dict)
+      if "do_lower_case" in fields:
+        return bool(fields["do_lower_case"])
+    if release := tokenization.find_release(os.path.abspath(path)):
+      return release.lower_cases
+  return flags.do_lower_case
+
+
+def _is_stored(path):
+  """Whether there is a file, which unlike a pipe can be read again."""
+  return files.isfile(path) and not files.is_pipe(path)
+
+
 def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer that the flags name."""
   flag, path = "vocab_file", vocab_file(flags)
@@ -94,11 +127,12 @@ def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer:
     flags.refuse_pipes(flag, [flags[flag]])
   if flag == "vocab_file":
     text_files.check_utf8(path)
+  do_lower_case = lower_cases(flags)
   tokenization.validate_case_matches_checkpoint(
-    flags.do_lower_case, flags.get("init_checkpoint")
+    do_lower_case, flags.get("init_checkpoint")
   )
   tokenizer = tokenization.FullTokenizer(
-    vocab_file(flags), flags.do_lower_case, flags.spm_model_file
+    vocab_file(flags), do_lower_case, flags.spm_model_file
   )
   vocabulary.check_special_pieces(tokenizer, path)
   return tokenizer
@@ -126,18 +160,18 @@ def _require_vocabulary(flags):
 def warn_of_casing(flags: Flags, pieces: Iterable[str], path: str) -> None:
   """Warns once if --do_lower_case does not suit the word pieces of a file."""
   words = [piece for piece in pieces if not piece.startswith(("[", "<"))]
-  is_cased = tokenization.is_cased(words)
+  is_cased, do_lower_case = tokenization.is_cased(words), lower_cases(flags)
   # Many scripts have no capitals.
   has_small = any(piece.upper() != piece for piece in words)
-  if is_cased == flags.do_lower_case and (is_cased or has_small):
+  if is_cased == do_lower_case and (is_cased or has_small):
     logging.log_first_n(
       logging.WARNING,
       "%s has %s, but --do_lower_case is %s; pass --do_lower_case=%s",
       1,
       path,
       "capitals" if is_cased else "no capitals",
-      flags.do_lower_case,
-      not flags.do_lower_case,
+      do_lower_case,
+      not do_lower_case,
     )
 
 
@@ -155,7 +189,7 @@ def release_files(
   is_json = bool(path) and path.endswith(".json")
   is_whole = is_json and not tokenization.has_word_pieces(path)
   if (path or "do_lower_case" in flags.given) and not is_whole:
-    fields["do_lower_case"] = flags.do_lower_case
+    fields["do_lower_case"] = lower_cases(flags)
   if is_json and not is_whole:
     pieces = tokenization.load_vocab(path)
     contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
@@ -190,7 +224,7 @@ def load_config(
   if tokenizer:
     vocabulary_file = flags.spm_model_file or vocab_file(flags)
     model_folder.check_size(tokenizer, config, vocabulary_file, path)
-    model_folder.check_casing(flags.do_lower_case, config, path)
+    model_folder.check_casing(lower_cases(flags), config, path)
     if tokenizer.splits_words and not hasattr(config, "do_lower_case"):
       warn_of_casing(flags, tokenizer.vocab, vocabulary_file)
   elif "do_lower_case" in flags.given:  # See `release_files`.

@@ -49,6 +49,7 @@ class Settings:
     self.flags = flags.changed(
       vocab_file=model_flags.vocab_file(flags),
       bert_config_file=model_flags.bert_config_file(flags),
+      do_lower_case=model_flags.lower_cases(flags),
       **changes,
     )
     vars(self).update({name: row.default for name, row in _SHARED.items()})

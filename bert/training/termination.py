@@ -1,9 +1,11 @@
-"""Signals that end a run: SIGTERM, which may be deferred, and Ctrl-C."""
+"""Signals that end a run: SIGTERM and Ctrl-C, which may be deferred."""
 
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+
+from absl import logging
 
 
 class Termination(BaseException):
@@ -64,36 +66,46 @@ def raise_if_signaled() -> None:
 
 
 class DeferredTermination:
-  """Holds SIGTERM back, as a context manager, until a good moment.
+  """Holds SIGTERM and Ctrl-C back, as a context manager, until a good moment.
 
   At its end, the handler from before gets the signal, if one has come. Without
-  a handler this ends the process. Outside the main thread, which alone may
-  handle signals, it does nothing.
+  a handler this ends the process. A second Ctrl-C is not held back. Outside the
+  main thread, which alone may handle signals, it does nothing.
 
   Attributes:
-    is_pending: whether a signal has come.
+    pending: the signal that has come, or None.
   """
 
   def __init__(self):
-    self.is_pending = False
+    self.pending = None
+    self._handlers = {}
     self._is_active = threading.current_thread() is threading.main_thread()
 
   def __enter__(self) -> "DeferredTermination":
-    if self._is_active:
-      self._handler = signal.signal(signal.SIGTERM, self._note)
+    for number in (signal.SIGTERM, signal.SIGINT) if self._is_active else ():
+      if signal.getsignal(number) is not signal.SIG_IGN:
+        self._handlers[number] = signal.signal(number, self._note)
     return self
 
   def __exit__(self, exception_type, *exc_info):
-    if self._is_active:
-      # Python does not know handlers of other libraries.
-      known = signal.SIG_DFL if self._handler is None else self._handler
-      signal.signal(signal.SIGTERM, known)
-      if self.is_pending and exception_type is None:
-        signal.raise_signal(signal.SIGTERM)
+    for number in [*self._handlers]:
+      self._restore(number)
+    if self.pending and self._is_active and exception_type is None:
+      signal.raise_signal(self.pending)
+
+  def _restore(self, number):
+    handler = self._handlers.pop(number)
+    # Python does not know handlers of other libraries.
+    signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
   def _note(self, number, frame):
-    del number, frame
-    self.is_pending = True
+    del frame
+    if number == signal.SIGINT:
+      if self.pending:
+        self._restore(number)
+        signal.raise_signal(number)
+      logging.info("Saving the current step; Ctrl-C again ends at once")
+    self.pending = self.pending or number
 
   @contextlib.contextmanager
   def suspended(self) -> Iterator[None]:

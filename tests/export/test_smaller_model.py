@@ -91,7 +91,7 @@ def test_other_words_of_its_characters_are_known(teacher, corpus, tmp_path):
 
 @pytest.mark.parametrize("layers", ["", "10", "00", "02", "a"])
 def test_layers_that_are_not_there(teacher, tmp_path, layers):
-  with pytest.raises(UserError, match=r"has 2 layers .*; pass some, from 0"):
+  with pytest.raises(UserError, match=r"has 2 layers .*; pass some of 0 to 1"):
     smaller_model.write_smaller(teacher, str(tmp_path / "new"), list(layers))
   assert not (tmp_path / "new").exists()
 

@@ -97,9 +97,9 @@ MODELS = """
   FILES/activation.json ... gelo
 --bert_config_file=FILES/heads.json
   hidden_size=32 ... num_attention_heads=5 ... heads.json
---bert_config_file=FILES/cased.json
+--bert_config_file=FILES/cased.json --do_lower_case
   --do_lower_case=True contradicts ... cased.json ... pass
---init_checkpoint=FILES/cased_L-12_H-768_A-12/bert_model.ckpt
+--init_checkpoint=FILES/cased_L-12_H-768_A-12/bert_model.ckpt --do_lower_case
   --do_lower_case=True ... cased_L-12_H-768_A-12 ... --do_lower_case=False
 --init_checkpoint=FILES/modle --vocab_file=
   no checkpoint FILES/modle: there is no file FILES/modle.index, and no folder

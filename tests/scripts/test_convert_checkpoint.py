@@ -129,7 +129,7 @@ CONVERT --to=tensorflow --model_dir=FILES/pickle
 CONVERT --to=tensorflow --model_dir=FILES/gpt2
   config.json: model_type='gpt2' is not supported ... bert or distilbert or rob
 CONVERT --to=tensorflow --model_dir=FILES/ours --keep_layers=0,3
-  the model has 1 layer  ... pass some, from 0 on, in ascending order
+  the model has 1 layer  ... pass some of 0 to 0, in ascending order
 CONVERT --to=tensorflow --model_dir=FILES/ours --keep_vocabulary=none.txt
   no file matches none.txt
 CONVERT --to=tensorflow --model_dir=FILES/cut

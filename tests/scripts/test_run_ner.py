@@ -109,6 +109,10 @@ def test_parts_of_speech_are_labels_without_entities(files, tmp_path):
   ]
   # The encoder's only layer is frozen, and tagging does not read the pooler.
   assert changed == []
+  sizes = {name: int(np.prod(after.shapes[name])) for name in after.shapes}
+  head = sum(n for name, n in sizes.items() if name.startswith("output_"))
+  total = sum(n for name, n in sizes.items() if name != "global_step")
+  assert f"Training {head:,} of {total:,} parameters" in log
   assert "2 labels, no entities" in log
   results = (tmp_path / "out" / "eval_results.txt").read_text()
   assert "eval_accuracy = " in results

@@ -191,15 +191,15 @@ def test_a_student_that_was_stopped_ends_in_the_same_bytes(
     "distill_targets": "hidden,attention,relations",
   }
   _fork(files, whole, "--do_train", **changes)
-  command = [*_flags(files, out, **changes), "--do_train"]
-  log = scripts.kill_when(
-    out / "model.ckpt-3.index",
-    "run_pretraining.py",
-    *command,
-    number=signal.SIGTERM,
-  )
-  assert log.endswith("\nTerminated. Resume with the same command.\n")
-  assert re.search(r"Stopped at step (\d+) of 12: SIGTERM", log)
+  command = ["run_pretraining.py", *_flags(files, out, **changes), "--do_train"]
+  for step, number, name, end in (
+    (3, signal.SIGTERM, "SIGTERM", "Terminated. Resume with the same command."),
+    (6, signal.SIGINT, "Ctrl-C", "in --output_dir, if there is one."),
+  ):
+    path = out / f"model.ckpt-{step}.index"
+    log = scripts.kill_when(path, *command, number=number)
+    assert log.endswith(f"{end}\n")
+    assert re.search(rf"Stopped at step (\d+) of 12: {name}", log)
   log = _fork(files, out, "--do_train", **changes)
   assert "Continuing from" in log
   for name in WEIGHTS:
@@ -334,6 +334,8 @@ MISTAKES = """
   =20, but FILES/default.tfrecord was made ... _per_seq=10; pass that
 --input_file=FILES/unmasked.tfrecord
   FILES/unmasked.tfrecord was made for --dynamic_masking=True; pass that
+--do_whole_word_mask
+  --do_whole_word_mask=True ... create_pretraining_data.py ... --dynamic_masking
 --dynamic_masking --vocab_file=FILES/model/vocab.txt
   default.tfrecord was made for --dynamic_masking=False; pass that
 --dynamic_masking --input_file=FILES/unmasked.tfrecord
@@ -362,7 +364,7 @@ MISTAKES = """
   --init_checkpoint=FILES/bare.ckpt ... add --do_train
 --vocab_file=FILES/large.txt
   FILES/large.txt has 1002 entries ... vocab_size=1001
---init_checkpoint=FILES/cased_L-2_H-32_A-2 --bert_config_file=
+--init_checkpoint=FILES/cased_L-2_H-32_A-2 --bert_config_file= --do_lower_case
   --do_lower_case=True ... cased_L-2_H-32_A-2 ... --do_lower_case=False
 """
 

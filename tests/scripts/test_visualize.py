@@ -71,6 +71,18 @@ def test_attention_of_a_pair(tmp_path, goldens, flags):
   packed = zlib.decompress(base64.b64decode(shown["weights"]))
   weights = np.frombuffer(packed, "<u2").reshape(expected.shape) / 65535
   np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-5)
+  scripts.fork(
+    "visualize.py",
+    "attention",
+    "--text=The cat <sat>",
+    "--text_b=It was late",
+    f"--output_file={tmp_path / 'attention.npz'}",
+    *flags,
+  )
+  numbers = np.load(tmp_path / "attention.npz")
+  assert numbers["tokens"].tolist() == tokens
+  assert numbers["segment_ids"].tolist() == shown["segments"]
+  np.testing.assert_allclose(numbers["attention"], expected, rtol=0, atol=1e-6)
   layers, heads = expected.shape[:2]
   assert f"{len(tokens)} tokens, {layers} layers of {heads} heads" in out
 
@@ -114,9 +126,16 @@ def test_labels_are_parted_from_sentences(tmp_path):
   assert found == (["the cat", "no\tlabel", "a dog"], ["pets", "", "pets"])
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_embeddings(tmp_path, flags, method):
-  source, output = tmp_path / "in.txt", tmp_path / "map.png"
+@pytest.mark.parametrize(
+  ("method", "extension", "start"),
+  [
+    ("pca", "png", b"\x89PNG\r\n\x1a\n"),
+    ("tsne", "PDF", b"%PDF-"),
+    ("pca", "svg", b"<?xml"),
+  ],
+)
+def test_embeddings(tmp_path, flags, method, extension, start):
+  source, output = tmp_path / "in.txt", tmp_path / f"map.{extension}"
   lines = [f"label {n % 2}\t{text}" for n, text in enumerate(SENTENCES)]
   source.write_text("\n".join(lines), "utf-8")
   out, _ = scripts.fork(
@@ -129,7 +148,7 @@ def test_embeddings(tmp_path, flags, method):
     *flags,
   )
   assert out == f"{output}: 5 sentences\n"
-  assert output.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+  assert output.read_bytes().startswith(start)
 
 
 def test_a_page_does_not_replace_the_model(tmp_path, goldens, flags):
@@ -160,7 +179,7 @@ attention --text=cat --output_file=.
 attention --text=cat
   --output_file is required
 attention --text=cat --output_file=a.png
-  a path that ends with .html
+  a path that ends with .html or .npz
 embeddings --input_file=none --output_file=map.png
   --input_file=none: no such file
 embeddings --input_file=two.txt --output_file=map.png
@@ -171,8 +190,8 @@ embeddings --input_file=sentences.txt --output_file=map.png --labels
   sentences.txt:1: 'the cat sat' is not
 embeddings --input_file=sentences.txt --output_file=sentences.txt
   is an input
-embeddings --input_file=sentences.txt --output_file=e.svg
-  a path that ends with .png
+embeddings --input_file=sentences.txt --output_file=e.jpg
+  a path that ends with .png or .pdf or .svg
 embeddings --input_file=sentences.txt --method=umap
   pca|tsne
 """

@@ -370,7 +370,7 @@ class TestErrors:
   @pytest.mark.parametrize(
     ("options", "message"),
     [
-      ({"layers": [-3]}, r"layers=-3 must be .* -1 \(highest\) to -2 \(lowest"),
+      ({"layers": [-3]}, r"=-3 must be .* to -2 \(lowest\), or from 0 .* to 1"),
       ({"layers": [2]}, "--layers=2 must be different layers"),
       ({"layers": [-1, 1]}, "--layers=-1,1 must be different layers"),
       ({"pooling": "min"}, "--pooling=min is not one of 'none', 'cls'"),

@@ -1,4 +1,4 @@
-"""SIGTERM waits for the end of an update, and nothing is lost."""
+"""SIGTERM and Ctrl-C wait for the end of an update; nothing is lost."""
 
 import signal
 import threading
@@ -23,16 +23,19 @@ def handler():
   def terminate(number, frame):
     raise _Terminated
 
-  before = signal.signal(signal.SIGTERM, terminate)
+  numbers = (signal.SIGTERM, signal.SIGINT)
+  before = {number: signal.getsignal(number) for number in numbers}
+  signal.signal(signal.SIGTERM, terminate)
   yield terminate
-  signal.signal(signal.SIGTERM, before)
+  for number in numbers:
+    signal.signal(number, before[number])
 
 
 def _run(finished, error=None):
   with DeferredTermination() as termination:
-    assert not termination.is_pending
+    assert termination.pending is None
     signal.raise_signal(signal.SIGTERM)
-    assert termination.is_pending
+    assert termination.pending
     if error:
       raise error
     finished.append(True)
@@ -61,14 +64,24 @@ def test_a_handler_that_python_does_not_know(monkeypatch):
 def test_no_signal_is_no_end():
   with DeferredTermination() as termination:
     pass
-  assert not termination.is_pending
+  assert termination.pending is None
 
 
 def test_a_suspended_one_delivers_at_once():
   with DeferredTermination() as termination:
     with pytest.raises(_Terminated), termination.suspended():
       signal.raise_signal(signal.SIGTERM)
-    assert not termination.is_pending
+    assert termination.pending is None
+
+
+def test_a_second_ctrl_c_is_not_held_back():
+  termination = DeferredTermination()
+  termination.__enter__()
+  signal.raise_signal(signal.SIGINT)
+  with pytest.raises(KeyboardInterrupt):
+    signal.raise_signal(signal.SIGINT)
+  with pytest.raises(KeyboardInterrupt):  # The one that was held back.
+    termination.__exit__(None)
 
 
 def test_an_error_is_not_replaced(handler):
@@ -95,16 +108,20 @@ def _steps(folder):
   return [int(path.rsplit("-")[-1]) for path in paths]
 
 
-def test_the_current_update_is_saved(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+  ("number", "error"),
+  [(signal.SIGTERM, _Terminated), (signal.SIGINT, KeyboardInterrupt)],
+)
+def test_the_current_update_is_saved(tmp_path, monkeypatch, number, error):
   with monkeypatch.context() as patch:
     # Called after the first update.
     patch.setattr(
       estimator.checkpoints,
       "log_initialization",
-      lambda store: signal.raise_signal(signal.SIGTERM),
+      lambda store: signal.raise_signal(number),
     )
     model, _ = toy_model.toy(tmp_path / "parts", noise=0.1)
-    with pytest.raises(_Terminated):
+    with pytest.raises(error):
       model.train(toy_model.TRAIN, 2, 4)
   assert _steps(tmp_path / "parts") == [1]
   for name in ("parts", "whole"):

@@ -54,6 +54,42 @@ def test_a_given_casing_is_checked_without_a_vocabulary(
     model_flags.load_config(flags, None)
 
 
+@pytest.mark.parametrize(
+  ("folder", "fields", "given", "lower_cases"),
+  [
+    ("mine", {"do_lower_case": False}, {}, False),
+    ("cased_L-12_H-768_A-12", {}, {}, False),
+    ("uncased_L-12_H-768_A-12", {}, {}, True),
+    ("mine", {}, {}, True),
+    ("mine", {}, {"do_lower_case": False}, False),
+  ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_recorded_casing_need_not_be_passed(
+  tmp_path, folder, fields, given, lower_cases, whole
+):
+  """By the folder of the model, or by that of the vocabulary alone."""
+  folder = tmp_path / folder
+  folder.mkdir()
+  (folder / "bert_config.json").write_text(json.dumps({**CONFIG, **fields}))
+  (folder / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nhe\nHe\n")
+  values = {"vocab_file": folder / "vocab.txt"}
+  rows = table(flag_table.TEXT)
+  if whole:
+    values, rows = {"init_checkpoint": folder}, table(flag_table.MODEL)
+  flags = parse(rows, {"max_seq_length": 16, **values, **given})
+  tokenizer = model_flags.load_tokenizer(flags)
+  assert tokenizer.tokenize("He") == ["he" if lower_cases else "He"]
+  if whole:
+    config = model_flags.load_config(flags, tokenizer)
+    found = model_flags.release_files(flags, config)["bert_config.json"]
+    assert json.loads(found)["do_lower_case"] is lower_cases
+    flags = flags_of(**values, do_lower_case=not lower_cases)
+    if fields or "_L" in folder.name:
+      with pytest.raises(UserError, match="contradicts"):
+        model_flags.load_config(flags, model_flags.load_tokenizer(flags))
+
+
 @pytest.mark.parametrize("name", ["vocab_file", "bert_config_file"])
 def test_a_pipe_is_refused_before_it_is_read(tmp_path, name):
   """Both files are read more than once."""
