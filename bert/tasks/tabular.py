@@ -50,7 +50,7 @@ class TableProcessor(DataProcessor):
       Without `id_column`, ids are row numbers, counted from 0. Only the test
       file needs to have this column, and that only with `needs_ids`.
     header: whether TSV and CSV files have a header.
-    delimiter: what separates their columns; see `read_table`.
+    delimiter, encoding: see `read_table`.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set without a `dev_file`.
     split_seed: selects the rows of that development set.
@@ -73,6 +73,7 @@ class TableProcessor(DataProcessor):
   needs_ids: bool = True
   header: bool = True
   delimiter: str | None = None
+  encoding: str | None = None
   kind: str = Classification.kind
   dev_fraction: float = 0.1
   split_seed: int = 1
@@ -161,7 +162,9 @@ class TableProcessor(DataProcessor):
   def _read(self, set_type):
     """The InputExamples of a file."""
     if set_type not in self._cache:
-      table = read_table(self._path(set_type), self.header, self.delimiter)
+      table = read_table(
+        self._path(set_type), self.header, self.delimiter, self.encoding
+      )
       self._cache[set_type] = self._examples(table, set_type != "test")
     return self._cache[set_type]
 

@@ -101,6 +101,7 @@ def read_rows(
   id_column: str | None = None,
   delimiter: str | None = None,
   usual_id_column: str = "id",
+  encoding: str | None = None,
 ) -> list[Row]:
   """The rows of a table, or the lines of a text file.
 
@@ -112,14 +113,15 @@ def read_rows(
     text_column: the column of the text. All others are fields.
     id_column: the column of the id. Default: `usual_id_column`, if the table
       has it.
-    delimiter: see `tables.read_table`.
+    delimiter, encoding: see `tables.read_table`.
   """
   name = path.lower().removesuffix(".gz")
   if os.path.splitext(name)[1] in ("", ".txt"):
-    lines = enumerate(text_files.read_lines(path), 1)
+    text = text_files.read_text(path, encoding)
+    lines = enumerate(text_files.split_lines(text), 1)
     found = ((f"{path}:{n}: the text", "", line, {}) for n, line in lines)
   else:
-    table = tables.read_table(path, delimiter=delimiter)
+    table = tables.read_table(path, delimiter=delimiter, encoding=encoding)
     id_index = table.find_column(usual_id_column)
     if id_column is not None:
       id_index = table.column_index(id_column, "id_column")

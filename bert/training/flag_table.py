@@ -8,6 +8,7 @@ A script takes groups of them, changes some, and adds its own:
 # A row is easier to read in few lines.
 # fmt: off
 
+from bert.data import text_files
 from bert.optimizer_settings import Optimization
 from bert.training import runtimes
 from bert.training.flags import (
@@ -17,6 +18,7 @@ from bert.training.flags import (
   POSITIVE,
   PROPORTION,
   SHARE,
+  Check,
   Flag,
   at_least,
 )
@@ -261,6 +263,18 @@ DEVICES = (
        "Seconds to wait at the start for the other hosts of TF_CONFIG.",
        check=at_least(0, 10**8), affects_weights=False),
   *TPU,
+)
+
+# How a user's tables are written.
+TABLES = (
+  Flag("delimiter", None,
+       "Character between the columns of TSV and CSV files, or tab. "
+       "Default: the tab, comma or semicolon in the header."),
+  Flag("encoding", "utf-8",
+       "Encoding of tables without a byte order mark, by its name in Python, "
+       "such as cp1252 (Windows-1252) for CSV files of Excel.",
+       check=Check("an encoding of text in Python, such as cp1252",
+                   text_files.is_encoding)),
 )
 
 CALIBRATE = Flag("calibrate", False,

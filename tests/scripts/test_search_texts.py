@@ -111,8 +111,10 @@ def test_an_update_reads_the_columns_that_the_index_was_made_of(folder):
   _, log = run(folder, "--input_file=keys.csv", index="keys")
   assert "keys has 3 texts; 1 were encoded" in log
   # Rows of another table get ids, too.
-  (folder / "no_keys.csv").write_text("answer\nwho made puppets\n")
-  _, log = run(folder, "--input_file=no_keys.csv", index="keys")
+  text = "answer\nwho made\u00a0puppets\n"  # The byte is not UTF-8.
+  (folder / "no_keys.csv").write_bytes(text.encode("cp1252"))
+  flags = ["--input_file=no_keys.csv", "--encoding=cp1252"]
+  _, log = run(folder, *flags, index="keys")
   assert "keys has 4 texts; 1 were encoded" in log
   shown, _ = run(folder, "--query=who made puppets", "--top_k=2", index="keys")
   assert [line.split()[-1] for line in shown.splitlines()] == [

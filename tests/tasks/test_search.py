@@ -188,6 +188,9 @@ class TestRows:
     assert [row.text for row in found] == ["one", "two"]
     path.write_text("two\none\n")
     assert text_index.read_rows(str(path)) == found[::-1]
+    path.write_bytes("größer\n".encode("cp1252"))
+    (row,) = text_index.read_rows(str(path), encoding="cp1252")
+    assert row.text == "größer"
 
   @pytest.mark.parametrize(
     ("content", "message"),

@@ -110,6 +110,11 @@ class TestExamples:
       "x",
     )
 
+  def test_encoding(self, tmp_path):
+    path = write(tmp_path, "x.csv", "text\ngrößer\n".encode("cp1252"))
+    processor = tabular.TableProcessor(test_file=path, encoding="cp1252")
+    assert texts(processor.get_test_examples()) == ["größer"]
+
   def test_data_dir(self, tmp_path):
     path = labeled(tmp_path, "ab")
     for train_file, data_dir in (
