@@ -311,6 +311,9 @@ def _check_widths(path, rows, lines, delimiter):
     remedy = "a tab separates columns, so no text may contain one"
     if row in ([], [""]):
       remedy = "remove the empty line"
+    elif width == 1 and (found := re.search("[;\t]", rows[0][0])):
+      name = "tab" if found[0] == "\t" else "';'"
+      remedy = f"if {name} separates the columns, pass --delimiter={name}"
     elif delimiter != "\t":
       name = {",": "comma", ";": "semicolon"}.get(delimiter, repr(delimiter))
       remedy = f"put fields that contain a {name} between quotation marks"

@@ -280,6 +280,17 @@ class TestOfPrograms:
     with pytest.raises(ValueError, match=r"--delimiter=.* is not one char"):
       tables.read_table(path, delimiter=delimiter)
 
+  @pytest.mark.parametrize(
+    ("separator", "given", "named"), [(";", ",", "';'"), ("\t", ";", "tab")]
+  )
+  def test_a_separator_of_other_columns(
+    self, tmp_path, separator, given, named
+  ):
+    path = write(tmp_path, "x.csv", f"a{separator}b\n1{given}5{separator}2\n")
+    message = f"x.csv:2: 2 columns .* has 1; .*, pass --delimiter={named}$"
+    with pytest.raises(ValueError, match=message):
+      tables.read_table(path, delimiter=given)
+
   def test_one_column_names_the_flag(self, tmp_path):
     path = write(tmp_path, "x.csv", "text:label\na:b\n")
     with pytest.raises(
