@@ -301,6 +301,36 @@ def log_rare_labels(
       )
 
 
+def log_doubtful_labels(
+  train: Iterable[InputExample], label_type: LabelType
+) -> None:
+  """Warns of equal texts with different labels, and of labels like A and a."""
+  if not label_type.labels:
+    return
+  first, found, spellings = {}, [], collections.defaultdict(list)
+  for example in train:
+    earlier = first.setdefault((example.text_a, example.text_b), example)
+    pair = [{*_labels_of(e, label_type.kind)} for e in (earlier, example)]
+    if pair[0] != pair[1]:
+      found.append((example, example.label, earlier, earlier.label))
+  if found:
+    logging.warning(
+      "%s of the training set with the texts of an earlier one, but another "
+      "label: that of %s is %r, and that of %s is %r",
+      plural(len(found), "row"),
+      *found[0],
+    )
+  for name in label_type.labels:
+    spellings[name.casefold()].append(name)
+  for names in spellings.values():
+    if len(names) > 1:
+      logging.warning(
+        "labels that differ only in upper and lower case: %s; write them alike "
+        "if they are one",
+        listing(names),
+      )
+
+
 def log_duplicates(
   task: str, train: Iterable[InputExample], dev: Sequence[InputExample]
 ) -> None:
