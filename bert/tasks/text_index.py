@@ -14,8 +14,9 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
-from bert.errors import UserError, listing
+from bert.errors import UserError, listing, plural
 from bert.data import downloads, files, tables, text_files, vector_index
 from bert.data.vector_index import Header, Row, VectorIndex
 from bert.tasks.features import DOCUMENT_PROMPTS
@@ -105,7 +106,8 @@ def read_rows(
 ) -> list[Row]:
   """The rows of a table, or the lines of a text file.
 
-  A row without an id gets a hash of its text and its fields as its id.
+  A row without an id gets a hash of its text and its fields as its id. Rows
+  without a text are left out with a warning.
 
   Args:
     path: a table as `tables.read_table` reads it, or a file with a text on each
@@ -126,13 +128,20 @@ def read_rows(
     if id_column is not None:
       id_index = table.column_index(id_column, "id_column")
     found = _table_rows(table, text_column, id_index)
-  rows, places = {}, {}
+  rows, places, empty = {}, {}, []
   for where, key, text, fields in found:
+    if text is None or text == "" or str(text).isspace():
+      empty.append(where)
+      continue
     text = text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
     if key:
       tables.note_id(key, where, places)
     rows[row.id] = row
+  files.check_holds(rows, path, "texts")
+  if empty:
+    count = plural(len(empty), "row")
+    logging.warning("%s without a text left out: %s is empty", count, empty[0])
   return list(rows.values())
 
 

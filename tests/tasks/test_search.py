@@ -195,7 +195,7 @@ class TestRows:
   @pytest.mark.parametrize(
     ("content", "message"),
     [
-      ("text,id\na,1\n ,2\n", ":3: --text_column=text is ' '; pass a text"),
+      ("text,id\n,1\n ,2\n", "a.csv has no texts; pass a file with texts"),
       ("text,id\na,1\nb,1\n", ":3: .*the id '1' is also that of .*:2: .*; cha"),
       ("texts\na\n", "--text_column=text: .*its columns are 'texts'"),
       ("text;id\na;1\na;1\n", ":3: .*the id '1' is also that of .*:2: .*; cha"),
