@@ -140,12 +140,10 @@ def _not_utf8(where, error, offset=0, encoding=None):
     remedy = ", or pass its --encoding" if encoding else ""
     with contextlib.suppress(UnicodeDecodeError):
       content.decode("cp1252")
-      remedy = "pass --encoding=cp1252"
-      if not encoding:
-        remedy = "run iconv -f cp1252 -t utf-8"
+      way = "pass --encoding=" if encoding else "run iconv -t utf-8 -f "
       remedy = (
         ', from Windows-1252 if it is of Excel: save it there as "CSV UTF-8", '
-        f"or {remedy}"
+        f"or {way}cp1252"
       )
     problem += remedy
   return UserError(f"{where}: {problem}")

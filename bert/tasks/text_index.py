@@ -130,7 +130,7 @@ def read_rows(
     found = _table_rows(table, text_column, id_index)
   rows, places, empty = {}, {}, []
   for where, key, text, fields in found:
-    if text is None or text == "" or str(text).isspace():
+    if text is None or not str(text).strip():
       empty.append(where)
       continue
     text = text_of(text, where).strip()
