@@ -80,9 +80,8 @@ _TABLE = table(
     _custom("header", True,
             "Whether the first line has column names. If not, pass column "
             "indices, from 0, as --text_a_column, --label_column etc."),
-    _custom("delimiter", None,
-            "Character between the columns of TSV and CSV files, or tab. "
-            "Default: the tab, comma or semicolon in the header."),
+    *(_custom(row.name, row.default, row.help, check=row.check)
+      for row in flag_table.TABLES),
     _custom("dev_fraction", 0.1, "Fraction to evaluate on without --dev_file.",
             used="sample", check=FRACTION),
   )

@@ -64,9 +64,7 @@ FLAGS = table(
     Flag("label_column", None,
          "Column with 1 for texts that are close, else 0."),
     Flag("header", True, "Whether .tsv and .csv files name their columns."),
-    Flag("delimiter", None,
-         "Character that separates the columns of .tsv and .csv files. "
-         "Default: as the first line shows."),
+    *flag_table.TABLES,
     Flag("queries_file", None,
          "With --corpus_file and --qrels_file, what to evaluate on instead of "
          "--dev_file, as in BEIR: a table of queries, with _id and text.",

@@ -42,9 +42,7 @@ FLAGS = table(
          "Texts to add: a table (.tsv, .csv, .jsonl, .parquet), or a .txt file "
          "with a text on each line. Rows replace those with their ids; rows "
          "that the index has already are not encoded again.", kind=PATH),
-    Flag("delimiter", None,
-         "Character that separates the columns of .tsv and .csv files. "
-         "Default: as the first line shows."),
+    *flag_table.TABLES,
     Flag("text_column", None, "Column of the text in --input_file. Default: "
          "as the index was made, or text."),
     Flag("id_column", None,
@@ -117,6 +115,7 @@ def write_index(flags: Flags) -> dict[str, int]:
       flags.id_column,
       flags.delimiter,
       header.id_column,
+      flags.encoding,
     )
   if not header.model:
     flags.require("model_dir")
@@ -183,7 +182,9 @@ def to_json(query: str, hits: list[Hit]) -> str:
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   """Writes pairs with negatives to --output_file; returns their numbers."""
   columns = text_pairs.Columns(
-    flags.text_a_column, flags.text_b_column, delimiter=flags.delimiter
+    flags.text_a_column,
+    flags.text_b_column,
+    **{row.name: flags[row.name] for row in flag_table.TABLES},
   )
   pairs = text_pairs.read_pairs(flags.mine_negatives, columns, False)
   mined = search.mine_negatives(

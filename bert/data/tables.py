@@ -110,12 +110,14 @@ def note_id(key: str, where: str, places: dict[str, str]) -> None:
 
 
 def read_table(
-  path: str | os.PathLike, header: bool = True, delimiter: str | None = None
+  path: str | os.PathLike,
+  header: bool = True,
+  delimiter: str | None = None,
+  encoding: str | None = None,
 ) -> Table:
   """Reads a .tsv, .csv, .jsonl or .json file, or one with .gz, or a .parquet.
 
-  The text is UTF-8, with or without a byte order mark, or UTF-16 with one. In
-  files whose columns are separated by tabs and whose name ends in .tsv,
+  In files whose columns are separated by tabs and whose name ends in .tsv,
   quotation marks have no meaning. In others, quoted fields may contain line
   breaks. JSON files have one object per line. Empty lines at the end are
   ignored, in JSON files everywhere. The class labels of Parquet files that
@@ -126,6 +128,7 @@ def read_table(
     header: whether the first line of a TSV or CSV file names the columns.
     delimiter: the character between the columns of a TSV or CSV file, or "tab".
       Default: the tab, comma or semicolon that the header has.
+    encoding: see `text_files.decode_text`.
   """
   path = os.fspath(path)
   name = path.lower()
@@ -140,7 +143,7 @@ def read_table(
       f"{path} has none of the known extensions {', '.join(EXTENSIONS)}, all "
       f"but the last also with .gz; {remedy}"
     )
-  text = text_files.read_text(path)
+  text = text_files.read_text(path, encoding)
   if extension in _DELIMITERS:
     return _read_columns(path, text, extension, header, delimiter)
   return _table_of(path, *_read_json_lines(path, text))
@@ -308,6 +311,9 @@ def _check_widths(path, rows, lines, delimiter):
     remedy = "a tab separates columns, so no text may contain one"
     if row in ([], [""]):
       remedy = "remove the empty line"
+    elif width == 1 and (found := re.search("[;\t]", rows[0][0])):
+      name = "tab" if found[0] == "\t" else "';'"
+      remedy = f"if {name} separates the columns, pass --delimiter={name}"
     elif delimiter != "\t":
       name = {",": "comma", ";": "semicolon"}.get(delimiter, repr(delimiter))
       remedy = f"put fields that contain a {name} between quotation marks"

@@ -33,6 +33,7 @@ _OTHER_FORMATS = {
 
 # Byte order marks, the longest first.
 _MARKS = {
+  codecs.BOM_UTF8: "utf-8",
   codecs.BOM_UTF32_LE: "utf-32",
   codecs.BOM_UTF32_BE: "utf-32",
   codecs.BOM_UTF16_LE: "utf-16",
@@ -121,8 +122,11 @@ def _open_uncompressed(path):
       ) from error
 
 
-def _not_utf8(where, error, offset=0):
-  """The UserError for bytes at an offset of a file that are not UTF-8."""
+def _not_utf8(where, error, offset=0, encoding=None):
+  """The UserError for bytes at an offset of a file that are not UTF-8.
+
+  If the script has the flag --encoding, they are not `encoding`.
+  """
   content = error.object
   formats = {} if offset else _OTHER_FORMATS
   for pattern, remedy in formats.items():
@@ -131,13 +135,17 @@ def _not_utf8(where, error, offset=0):
       break
   else:
     position = offset + error.start
-    problem = f"byte {position} is not UTF-8; convert the file to UTF-8"
+    name = (encoding or "utf-8").upper()
+    problem = f"byte {position} is not {name}; convert the file to UTF-8"
+    remedy = ", or pass its --encoding" if encoding else ""
     with contextlib.suppress(UnicodeDecodeError):
       content.decode("cp1252")
-      problem += (
+      way = "pass --encoding=" if encoding else "run iconv -t utf-8 -f "
+      remedy = (
         ', from Windows-1252 if it is of Excel: save it there as "CSV UTF-8", '
-        "or run iconv -f cp1252 -t utf-8"
+        f"or {way}cp1252"
       )
+    problem += remedy
   return UserError(f"{where}: {problem}")
 
 
@@ -195,28 +203,39 @@ def _line_lists(read, copy_to=None):
     yield [last]
 
 
-def read_text(path: str) -> str:
-  """The text of a file, see `read_lines`, which may also be in UTF-16."""
+def read_text(path: str, encoding: str | None = None) -> str:
+  """The text of a file, see `read_lines`, in any encoding of `decode_text`."""
   with _open_uncompressed(path) as reader:
-    return decode_text(path, reader.read())
+    return decode_text(path, reader.read(), encoding)
 
 
-def decode_text(path: str, content: bytes) -> str:
+def decode_text(path: str, content: bytes, encoding: str | None = None) -> str:
   """The content of a file as text, without a byte order mark.
 
-  It is in UTF-8, or in UTF-16 or UTF-32 if it begins with their mark.
+  If it begins with the mark of UTF-8, UTF-16 or UTF-32, it is in that encoding;
+  else in `encoding`, the value of the flag of this name; without one, in UTF-8.
   """
   found = (name for mark, name in _MARKS.items() if content.startswith(mark))
-  return _decode(path, content, next(found, "utf-8"))
+  name = next(found, encoding or "utf-8")
+  return _decode(path, content, name, encoding and name)
 
 
-def _decode(path, content, encoding="utf-8"):
+def _decode(path, content, name="utf-8", encoding=None):
   try:
-    return content.decode(encoding).removeprefix("\ufeff")
+    return content.decode(name).removeprefix("\ufeff")
   except UnicodeDecodeError as error:
     newline = b"\n" if b"\n" in content else b"\r"
     line = 1 + content.count(newline, 0, error.start)
-    raise _not_utf8(f"{path}:{line}", error) from error
+    raise _not_utf8(f"{path}:{line}", error, 0, encoding) from error
+
+
+def is_encoding(name: str) -> bool:
+  """Whether Python has an encoding of text by this name."""
+  try:
+    "".encode(name)
+  except (LookupError, ValueError):
+    return False
+  return True
 
 
 def check_utf8(path: str) -> None:

@@ -492,9 +492,10 @@ class ClassificationTask(Task):
       )
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Warns of rare labels, and of rows in both data sets."""
+    """Warns of rare or doubtful labels, and of rows in both data sets."""
     for train in row_sets.get("train", ()):
       tabular.log_rare_labels(train.examples, self.label_type)
+      tabular.log_doubtful_labels(train.examples, self.label_type)
       if self._label_weights:
         shown = zip(self.labels, self._label_weights, strict=True)
         logging.info(

@@ -7,6 +7,7 @@
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 
@@ -138,6 +139,7 @@ class LoadedModel:
       form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
       raise UserError(
         f"{where} is not an object with {listing(names)}, or {form}"
+        f"{_hint(value)}"
       )
     return tuple(_read(field, found, where) for field in self.fields)
 
@@ -151,9 +153,15 @@ def _read(field, value, where):
   if not (is_right and all(isinstance(text, str) for text in found)):
     raise UserError(
       f"{where}: {field.name} is {'missing; pass' if found is None else 'not'} "
-      f"{'a list of strings' if field.is_list else 'a string'}"
+      f"{'a list of strings' if field.is_list else 'a string'}{_hint(found)}"
     )
   return found
+
+
+def _hint(value):
+  """What to do about an empty cell of a data frame, which is NaN."""
+  is_nan = isinstance(value, float) and math.isnan(value)
+  return " (an empty cell of pandas: use fillna(''))" if is_nan else ""
 
 
 def count_of(texts: Texts) -> int:

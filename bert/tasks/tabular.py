@@ -50,7 +50,7 @@ class TableProcessor(DataProcessor):
       Without `id_column`, ids are row numbers, counted from 0. Only the test
       file needs to have this column, and that only with `needs_ids`.
     header: whether TSV and CSV files have a header.
-    delimiter: what separates their columns; see `read_table`.
+    delimiter, encoding: see `read_table`.
     kind: a key of `labels.KINDS`.
     dev_fraction: size of the development set without a `dev_file`.
     split_seed: selects the rows of that development set.
@@ -73,6 +73,7 @@ class TableProcessor(DataProcessor):
   needs_ids: bool = True
   header: bool = True
   delimiter: str | None = None
+  encoding: str | None = None
   kind: str = Classification.kind
   dev_fraction: float = 0.1
   split_seed: int = 1
@@ -161,7 +162,9 @@ class TableProcessor(DataProcessor):
   def _read(self, set_type):
     """The InputExamples of a file."""
     if set_type not in self._cache:
-      table = read_table(self._path(set_type), self.header, self.delimiter)
+      table = read_table(
+        self._path(set_type), self.header, self.delimiter, self.encoding
+      )
       self._cache[set_type] = self._examples(table, set_type != "test")
     return self._cache[set_type]
 
@@ -295,6 +298,36 @@ def log_rare_labels(
         plural(len(rare), "label"),
         examples,
         listing(rare),
+      )
+
+
+def log_doubtful_labels(
+  train: Iterable[InputExample], label_type: LabelType
+) -> None:
+  """Warns of equal texts with different labels, and of labels like A and a."""
+  if not label_type.labels:
+    return
+  first, found, spellings = {}, [], collections.defaultdict(list)
+  for example in train:
+    earlier = first.setdefault((example.text_a, example.text_b), example)
+    pair = [{*_labels_of(e, label_type.kind)} for e in (earlier, example)]
+    if pair[0] != pair[1]:
+      found.append((example, example.label, earlier, earlier.label))
+  if found:
+    logging.warning(
+      "%s of the training set with the texts of an earlier one, but another "
+      "label: that of %s is %r, and that of %s is %r",
+      plural(len(found), "row"),
+      *found[0],
+    )
+  for name in label_type.labels:
+    spellings[name.casefold()].append(name)
+  for names in spellings.values():
+    if len(names) > 1:
+      logging.warning(
+        "labels that differ only in upper and lower case: %s; write them alike "
+        "if they are one",
+        listing(names),
       )
 
 

@@ -14,8 +14,9 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
-from bert.errors import UserError, listing
+from bert.errors import UserError, listing, plural
 from bert.data import downloads, files, tables, text_files, vector_index
 from bert.data.vector_index import Header, Row, VectorIndex
 from bert.tasks.features import DOCUMENT_PROMPTS
@@ -101,10 +102,12 @@ def read_rows(
   id_column: str | None = None,
   delimiter: str | None = None,
   usual_id_column: str = "id",
+  encoding: str | None = None,
 ) -> list[Row]:
   """The rows of a table, or the lines of a text file.
 
-  A row without an id gets a hash of its text and its fields as its id.
+  A row without an id gets a hash of its text and its fields as its id. Rows
+  without a text are left out with a warning.
 
   Args:
     path: a table as `tables.read_table` reads it, or a file with a text on each
@@ -112,25 +115,33 @@ def read_rows(
     text_column: the column of the text. All others are fields.
     id_column: the column of the id. Default: `usual_id_column`, if the table
       has it.
-    delimiter: see `tables.read_table`.
+    delimiter, encoding: see `tables.read_table`.
   """
   name = path.lower().removesuffix(".gz")
   if os.path.splitext(name)[1] in ("", ".txt"):
-    lines = enumerate(text_files.read_lines(path), 1)
+    text = text_files.read_text(path, encoding)
+    lines = enumerate(text_files.split_lines(text), 1)
     found = ((f"{path}:{n}: the text", "", line, {}) for n, line in lines)
   else:
-    table = tables.read_table(path, delimiter=delimiter)
+    table = tables.read_table(path, delimiter=delimiter, encoding=encoding)
     id_index = table.find_column(usual_id_column)
     if id_column is not None:
       id_index = table.column_index(id_column, "id_column")
     found = _table_rows(table, text_column, id_index)
-  rows, places = {}, {}
+  rows, places, empty = {}, {}, []
   for where, key, text, fields in found:
+    if text is None or not str(text).strip():
+      empty.append(where)
+      continue
     text = text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
     if key:
       tables.note_id(key, where, places)
     rows[row.id] = row
+  files.check_holds(rows, path, "texts")
+  if empty:
+    count = plural(len(empty), "row")
+    logging.warning("%s without a text left out: %s is empty", count, empty[0])
   return list(rows.values())
 
 

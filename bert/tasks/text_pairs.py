@@ -51,13 +51,16 @@ class Columns:
   label_column: str | None = None
   header: bool = True
   delimiter: str | None = None
+  encoding: str | None = None
 
 
 def read_pairs(
   path: str, columns: Columns, is_scored: bool = True
 ) -> list[Pair]:
   """The pairs of a table; scores, labels and negatives only if `is_scored`."""
-  table = tables.read_table(path, columns.header, columns.delimiter)
+  table = tables.read_table(
+    path, columns.header, columns.delimiter, columns.encoding
+  )
 
   def indices(flag, several=False):
     names = getattr(columns, flag)

@@ -8,6 +8,7 @@ A script takes groups of them, changes some, and adds its own:
 # A row is easier to read in few lines.
 # fmt: off
 
+from bert.data import text_files
 from bert.optimizer_settings import Optimization
 from bert.training import runtimes
 from bert.training.flags import (
@@ -17,6 +18,7 @@ from bert.training.flags import (
   POSITIVE,
   PROPORTION,
   SHARE,
+  Check,
   Flag,
   at_least,
 )
@@ -270,6 +272,18 @@ NUM_SEEDS = Flag("num_seeds", 1,
                  "each in a folder seed-N of --output_dir. results.tsv has "
                  "their means and deviations.", check=COUNT,
                  affects_weights=False)
+
+# How a user's tables are written.
+TABLES = (
+  Flag("delimiter", None,
+       "Character between the columns of TSV and CSV files, or tab. "
+       "Default: the tab, comma or semicolon in the header."),
+  Flag("encoding", "utf-8",
+       "Encoding of tables without a byte order mark, by its name in Python, "
+       "such as cp1252 (Windows-1252) for CSV files of Excel.",
+       check=Check("an encoding of text in Python, such as cp1252",
+                   text_files.is_encoding)),
+)
 
 CALIBRATE = Flag("calibrate", False,
                  "Fit a temperature to the development set, so that "

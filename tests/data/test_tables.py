@@ -85,8 +85,10 @@ class TestReadTable:
 def _zipped(name):
   """A zip archive with a file of that name."""
   buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-    archive.writestr(name, "ä" * 40)
+  with zipfile.ZipFile(buffer, "w") as archive:
+    # It has no time of today, which could contain a newline.
+    member = zipfile.ZipInfo(name)
+    archive.writestr(member, "ä" * 40, zipfile.ZIP_DEFLATED)
   return buffer.getvalue()
 
 
@@ -243,11 +245,53 @@ class TestOfPrograms:
     table = tables.read_table(path, False, delimiter)
     assert len(table.rows) == 3
 
+  @pytest.mark.parametrize(
+    ("written", "given"),
+    [
+      *(("cp1252", "cp1252"), ("shift-jis", "shift_jis")),
+      *(("utf-8-sig", "cp1252"), ("utf-16", "cp1252")),  # Marks come first.
+    ],
+  )
+  def test_a_given_encoding(self, tmp_path, written, given):
+    text = "テスト" if "jis" in written else "größer"
+    for name, rows in (
+      ("x.csv.gz", f"text,label\n{text},1\n"),
+      ("x.jsonl", f'{{"text": "{text}", "label": "1"}}'),
+    ):
+      path = write(tmp_path, name, rows.encode(written))
+      assert tables.read_table(path, encoding=given).rows == [[text, "1"]]
+
+  @pytest.mark.parametrize(
+    ("content", "given", "message"),
+    [
+      (b"a\n\xe9\n", "utf-8", "is not UTF-8; .*or pass --encoding=cp1252$"),
+      (b"a\n\x81\n", "utf-8", "is not UTF-8; .*, or pass its --encoding$"),
+      (b"a\n\x81\n", "cp1252", "is not CP1252; .*, or pass its --encoding$"),
+      (b"\xef\xbb\xbf\xe9\n", "cp1252", "is not UTF-8; convert"),
+    ],
+  )
+  def test_a_wrong_encoding(self, tmp_path, content, given, message):
+    path = write(tmp_path, "x.csv", content)
+    with raises(re.escape(path), rf"{{path}}:\d: byte \d {message}") as error:
+      tables.read_table(path, encoding=given)
+    assert is_one_line(error)
+
   @pytest.mark.parametrize("delimiter", ["", ";;", '"'])
   def test_a_wrong_separator(self, tmp_path, delimiter):
     path = write(tmp_path, "x.csv", "a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"--delimiter=.* is not one char"):
       tables.read_table(path, delimiter=delimiter)
+
+  @pytest.mark.parametrize(
+    ("separator", "given", "named"), [(";", ",", "';'"), ("\t", ";", "tab")]
+  )
+  def test_a_separator_of_other_columns(
+    self, tmp_path, separator, given, named
+  ):
+    path = write(tmp_path, "x.csv", f"a{separator}b\n1{given}5{separator}2\n")
+    message = f"x.csv:2: 2 columns .* has 1; .*, pass --delimiter={named}$"
+    with pytest.raises(ValueError, match=message):
+      tables.read_table(path, delimiter=given)
 
   def test_one_column_names_the_flag(self, tmp_path):
     path = write(tmp_path, "x.csv", "text:label\na:b\n")

@@ -3,6 +3,7 @@
 Set CLEANLAB_PYTHON to a Python that has cleanlab.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -19,7 +20,8 @@ pytestmark = pytest.mark.peers
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "own-data.md"
 
 
-def test_a_wrong_label_is_found(tmp_path):
+@pytest.mark.parametrize("text_b", [None, "a second text"])
+def test_a_wrong_label_is_found(tmp_path, text_b):
   (code,) = re.findall(
     r"^```python\n(.*?cleanlab.*?)^```", PAGE.read_text("utf-8"), re.S | re.M
   )
@@ -29,15 +31,16 @@ def test_a_wrong_label_is_found(tmp_path):
   given = [label_type.labels[index] for index in truth]
   given[7] = "bad"  # The model is sure that it is good.
   examples = [
-    InputExample(str(row), f"text {row}", None, label)
+    InputExample(str(row), f"text {row}", text_b, label)
     for row, label in enumerate(given)
   ]
   table = prediction_files.predictions_table(
     label_type, examples, probabilities, shows_given=True
   )
-  path = tmp_path / "dev_predictions.tsv"
-  path.write_text(table, "utf-8")
-  code = re.sub(r"/tmp/reviews/\S+?\.tsv", str(path), code)
+  (tmp_path / "dev_predictions.tsv").write_text(table, "utf-8")
+  task = json.dumps({"task": "classification", "labels": label_type.labels})
+  (tmp_path / "task.json").write_text(task, "utf-8")
+  code = code.replace("/tmp/reviews/output", str(tmp_path))
   found = subprocess.run(
     [os.environ["CLEANLAB_PYTHON"], "-c", code],
     check=True,

@@ -181,6 +181,8 @@ CUSTOM --train_file=FILES
   FILES has none of the known extensions ... export or convert
 CUSTOM --label_column=lable
   --label_column=lable ... 'text', 'label' ... did you mean 'label'?
+CUSTOM --encoding=cp125
+  --encoding=cp125 must be an encoding of text in Python, such as cp1252
 CUSTOM --header=False
   --text_a_column=text ... without a header ... from -3 to 2
 CUSTOM --dev_file=FILES/bad_label.tsv --do_eval

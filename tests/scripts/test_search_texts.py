@@ -25,7 +25,7 @@ def folder(tmp_path_factory, golden, goldens):
     (folder / name).mkdir()
     task_folders.write(folder / name, task, golden, goldens)
   (folder / "answers.csv").write_text("\n".join(ANSWERS))
-  (folder / "empty.txt").write_text("a\n\nb\n")
+  (folder / "empty.txt").write_text("\n \n")
   (folder / "queries.txt").write_text("who made puppets\nthe north\n")
   (folder / "no_words.txt").write_text("the north\n\n")
   (folder / "taken").mkdir()
@@ -90,12 +90,14 @@ def test_reranker(folder):
 def test_add_and_remove(folder):
   (folder / "more.jsonl").write_text(
     json.dumps({"id": "4", "answer": "the city of puppets"})
+    + '\n{"id": "5", "answer": ""}\n{"id": "6"}\n'
   )
   flags = ["--input_file=answers.csv", "--text_column=answer", *MODEL]
   run(folder, *flags, "--dtype=float32", index="changed")
   flags = ["--input_file=more.jsonl", "--text_column=answer"]
   _, log = run(folder, *flags, "--remove_ids=1,3", index="changed")
   assert "changed has 2 texts; 1 were encoded" in log
+  assert "2 rows without a text left out: more.jsonl:2: --text_column=" in log
   flags = ["--query=the city of puppets", "--output_file=-"]
   (found,) = hits_of(run(folder, *flags, index="changed")[0])
   assert found == ["the city of puppets", "the mountains of the north"]
@@ -111,8 +113,10 @@ def test_an_update_reads_the_columns_that_the_index_was_made_of(folder):
   _, log = run(folder, "--input_file=keys.csv", index="keys")
   assert "keys has 3 texts; 1 were encoded" in log
   # Rows of another table get ids, too.
-  (folder / "no_keys.csv").write_text("answer\nwho made puppets\n")
-  _, log = run(folder, "--input_file=no_keys.csv", index="keys")
+  text = "answer\nwho made\u00a0puppets\n"  # The byte is not UTF-8.
+  (folder / "no_keys.csv").write_bytes(text.encode("cp1252"))
+  flags = ["--input_file=no_keys.csv", "--encoding=cp1252"]
+  _, log = run(folder, *flags, index="keys")
   assert "keys has 4 texts; 1 were encoded" in log
   shown, _ = run(folder, "--query=who made puppets", "--top_k=2", index="keys")
   assert [line.split()[-1] for line in shown.splitlines()] == [
@@ -142,7 +146,7 @@ MISTAKES = """
 --input_file=answers.csv --model_dir=release --index=none
   --text_column=text: answers.csv has no such column; its columns are
 --input_file=empty.txt --model_dir=release --index=none
-  empty.txt:2: the text is ''; pass a text, or remove the row
+  empty.txt has no texts; pass a file with texts
 --input_file=queries.txt --model_dir=pairs --index=none
   pairs is a classification model; pass one that gives vectors
 --index=none

@@ -258,7 +258,9 @@ def test_texts_do_not_depend_on_their_batch(filler):
     ([("a", "b", "c")], "input 1 is not an object with 'text', 'text_b'"),
     ([()], "input 1 is not an object with 'text', 'text_b'"),
     ([5], "input 1 is not an object with 'text', 'text_b'"),
-    ([("a", 5)], "input 1: text_b is not a string"),
+    ([("a", 5)], "input 1: text_b is not a string$"),
+    ([("a", math.nan)], r"not a string \(an .* pandas: use fillna\(''\)\)$"),
+    (["a", math.nan], r"input 2 is not .* pandas: use fillna\(''\)\)$"),
     (["the " * 127], r"input 1: .* 129 pieces, more than the 128"),
   ],
 )

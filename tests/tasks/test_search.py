@@ -188,11 +188,14 @@ class TestRows:
     assert [row.text for row in found] == ["one", "two"]
     path.write_text("two\none\n")
     assert text_index.read_rows(str(path)) == found[::-1]
+    path.write_bytes("größer\n".encode("cp1252"))
+    (row,) = text_index.read_rows(str(path), encoding="cp1252")
+    assert row.text == "größer"
 
   @pytest.mark.parametrize(
     ("content", "message"),
     [
-      ("text,id\na,1\n ,2\n", ":3: --text_column=text is ' '; pass a text"),
+      ("text,id\n,1\n ,2\n", "a.csv has no texts; pass a file with texts"),
       ("text,id\na,1\nb,1\n", ":3: .*the id '1' is also that of .*:2: .*; cha"),
       ("texts\na\n", "--text_column=text: .*its columns are 'texts'"),
       ("text;id\na;1\na;1\n", ":3: .*the id '1' is also that of .*:2: .*; cha"),

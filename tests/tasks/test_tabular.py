@@ -110,6 +110,11 @@ class TestExamples:
       "x",
     )
 
+  def test_encoding(self, tmp_path):
+    path = write(tmp_path, "x.csv", "text\ngrößer\n".encode("cp1252"))
+    processor = tabular.TableProcessor(test_file=path, encoding="cp1252")
+    assert texts(processor.get_test_examples()) == ["größer"]
+
   def test_data_dir(self, tmp_path):
     path = labeled(tmp_path, "ab")
     for train_file, data_dir in (
@@ -484,6 +489,27 @@ class TestWarnings:
       f"1 label {never} 'b'",
       f"1 label {once} 'a'",
     ]
+
+  def test_doubtful_labels(self, caplog):
+    train = [
+      InputExample(str(row), *texts, label, f"x.csv:{row}")
+      for row, texts, label in (
+        *((2, ("a", None), "IT"), (3, ("a", "a"), "it"), (4, ("b", None), "x")),
+        *((5, ("a", None), "it"), (6, ("a", None), "x"), (7, ("b", None), "x")),
+      )
+    ]
+    names = ["IT", "it", "x"]
+    tabular.log_doubtful_labels(train, label_types.Classification(names))
+    tabular.log_doubtful_labels(train, label_types.Regression())
+    several = [InputExample("0", "a", label=x) for x in ("p|q", "q|p")]
+    tabular.log_doubtful_labels(several, label_types.Multilabel(["p", "q"]))
+    several.append(InputExample("2", "a", label="p"))
+    tabular.log_doubtful_labels(several, label_types.Multilabel(["p", "q"]))
+    first, second, third = (record.getMessage() for record in caplog.records)
+    assert first.startswith("2 rows of the training set with the texts of an")
+    assert first.endswith("of x.csv:5 is 'it', and that of x.csv:2 is 'IT'")
+    assert "differ only in upper and lower case: 'IT', 'it';" in second
+    assert third.startswith("1 row of")
 
   def test_duplicates(self, tmp_path, caplog):
     train = [InputExample("0", "a", "b"), InputExample("1", "a")]

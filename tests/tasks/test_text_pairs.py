@@ -27,6 +27,9 @@ def test_pairs_of_two_columns(tmp_path):
     Pair(f"{path}:2", "Who, then?", "Me."),
     Pair(f"{path}:3", "Where?", "Here."),
   ]
+  path.write_bytes(gzip.compress("q,a\nDüne?,Ja.\n".encode("cp1252")))
+  columns = Columns("q", "a", encoding="cp1252")
+  assert text_pairs.read_pairs(str(path), columns)[0].text_a == "Düne?"
 
 
 def test_hard_negatives(tmp_path):
