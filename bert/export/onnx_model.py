@@ -23,7 +23,7 @@ from bert.tasks.multiple_choice import CHOICE
 from bert.training import checkpoints, quantization, runtimes, task_file
 from bert.training.onnx_graph import (
   POOLED,
-  OnnxBert,
+  EncoderOutputs,
   OnnxGraph,
   OnnxOps,
   encoder,
@@ -78,14 +78,22 @@ def task_graph(model_dir: str) -> OnnxGraph:
     *map(_axis_name, task.feature_spec(False)["input_ids"].cut_axes),
   ]
   features = {name: graph.input(name, axes) for name in records.SEQUENCES}
-  read = OnnxBert(OnnxGraph(weights), model.config, ())
-  task.head(OnnxOps(OnnxGraph(weights)), read, features)
+  read = set()
+
+  def note(name):
+    read.add(name)
+    return name
+
+  # A graph that is not kept tells what the head reads.
+  bert = EncoderOutputs(model.config, note)
+  task.head(OnnxOps(OnnxGraph(weights)), bert, features)
   sequences = list(features.values())
   if len(axes) > 2:  # Each sequence of an example is a row of the encoder.
     length = graph.add("Shape", sequences[0], start=-1)
     rows = graph.add("Concat", graph.integers(-1), length, axis=0)
     sequences = [graph.add("Reshape", name, rows) for name in sequences]
-  bert = OnnxBert(graph, model.config, sequences, read.read)
+  found = encoder(graph, model.config, sequences, read)
+  bert = EncoderOutputs(model.config, found.__getitem__)
   ops = OnnxOps(graph)
   outputs = task.head(ops, bert, features)
   for name, axes in task.output_axes().items():

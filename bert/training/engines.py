@@ -46,8 +46,8 @@ FOLDER = "onnx"
 _VERSION = 2
 
 
-class EncodedBatch:
-  """Outputs of an engine, read by the getters of a BertModel.
+class EncodedBatch(onnx_graph.EncoderOutputs):
+  """Outputs of an engine for a batch.
 
   Args:
     config: the BertConfig.
@@ -57,21 +57,8 @@ class EncodedBatch:
   def __init__(
     self, config: modeling.BertConfig, get: Callable[[str], tf.Tensor]
   ):
-    self._count = config.num_hidden_layers
+    super().__init__(config, get)
     self._table_shape = [config.vocab_size, config.embedding_width]
-    self._get = get
-
-  def get_pooled_output(self) -> tf.Tensor:
-    """float [B, H]: [CLS] transformed."""
-    return self._get(onnx_graph.POOLED)
-
-  def get_sequence_output(self) -> tf.Tensor:
-    """float [B, S, H]: the output of the last layer."""
-    return self._get(onnx_graph.layer_name(self._count - 1))
-
-  def get_all_encoder_layers(self) -> onnx_graph.Layers:
-    """float [B, S, H] of each layer, lowest first."""
-    return onnx_graph.Layers(self._get, self._count)
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, E]: the word embeddings, a variable."""

@@ -242,38 +242,26 @@ class Layers:
     return self._get(layer_name(index))
 
 
-class OnnxBert:
-  """The encoder in a graph, with the getters of a BertModel that heads read.
+class EncoderOutputs:
+  """Outputs of the encoder, by the getters of a BertModel that heads read.
 
-  `wanted` is what the head reads; if it is not known, None, and `read` will
-  tell.
+  `get` returns the tensor for POOLED, or for a name by `layer_name`.
   """
 
-  def __init__(
-    self,
-    graph: OnnxGraph,
-    config: modeling.BertConfig,
-    sequences: Sequence[str],
-    wanted: Collection[str] | None = None,
-  ):
-    self._count = config.num_hidden_layers
-    self._outputs = None
-    if wanted is not None:
-      self._outputs = encoder(graph, config, sequences, wanted)
-    self.read = set()
+  def __init__(self, config: modeling.BertConfig, get: Callable[[str], object]):
+    self._count, self._get = config.num_hidden_layers, get
 
-  def get_pooled_output(self) -> str:
+  def get_pooled_output(self):
+    """float [B, H]: [CLS] transformed."""
     return self._get(POOLED)
 
-  def get_sequence_output(self) -> str:
+  def get_sequence_output(self):
+    """float [B, S, H]: the output of the last layer."""
     return self._get(layer_name(self._count - 1))
 
   def get_all_encoder_layers(self) -> Layers:
+    """float [B, S, H] of each layer, lowest first."""
     return Layers(self._get, self._count)
-
-  def _get(self, name):
-    self.read.add(name)
-    return self._outputs[name] if self._outputs else name
 
 
 def sequence_inputs(graph: OnnxGraph) -> list[str]:
