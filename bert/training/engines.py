@@ -26,7 +26,7 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert import variables
+from bert import kernels, layers, variables
 from bert.errors import UserError, import_optional, shortened
 from bert.data import files, records
 from bert.training import (
@@ -42,8 +42,8 @@ _T = TypeVar("_T")
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"
 
-# Raised when `onnx_graph.encoder` changes, so that older files are not used.
-_VERSION = 2
+# Files that were made before a change of these are not used.
+_CODE = (modeling, kernels, layers, onnx_graph)
 
 
 class EncodedBatch(onnx_graph.EncoderOutputs):
@@ -287,7 +287,9 @@ def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
 def fingerprint(model: model_folder.Model) -> str:
   """A hash of all that the encoder of a model depends on."""
   fields = json.dumps(model.config.to_dict(), sort_keys=True, default=repr)
-  found = hashlib.sha256(f"{_VERSION} {fields}".encode())
+  found = hashlib.sha256(fields.encode())
+  for module in _CODE:
+    found.update(files.read_bytes(module.__file__))
   prefix = checkpoints.find_checkpoint(model.checkpoint)
   for path in checkpoints.checkpoint_files(prefix):
     if path.endswith(".index"):  # It holds a checksum of each variable.

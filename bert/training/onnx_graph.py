@@ -10,12 +10,15 @@ The graph is that of `modeling.BertModel` in inference, made of the operators
 that runtimes know to fuse. onnx is an optional package.
 """
 
+import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 import modeling
+from bert import variables
 from bert.errors import UserError, import_optional
 from bert.layers import MASKED_SCORE
 from bert.data import records
@@ -29,6 +32,9 @@ _IR_VERSION = 10
 _MAX_BYTES = 2**31 - 1
 
 POOLED = "pooled_output"
+
+# Rounding accounts for 2e-6, and the other form of Gelu differs by 3e-4.
+_TOLERANCE = 1e-4
 
 # Name of the operator for each `hidden_act`, and its attributes.
 _ACTIVATIONS = {
@@ -286,7 +292,15 @@ def encoder(
 
   Returns:
     Dict from the name of each output to its tensor.
+
+  Raises:
+    UserError: `modeling.BertModel` was changed, and computes something else.
   """
+  _check(config, wanted)
+  return _encoder(graph, config, sequences, wanted)
+
+
+def _encoder(graph, config, sequences, wanted):
   input_ids, input_mask, segment_ids = sequences
   x = _embeddings(graph, config, input_ids, segment_ids)
   mask = graph.add("Cast", input_mask, to=graph.float_kind)
@@ -304,6 +318,53 @@ def encoder(
     pooled = graph.dense(first, "bert/pooler/dense")
     outputs[POOLED] = graph.activation(pooled, config.pooler_act)
   return {name: outputs[name] for name in wanted}
+
+
+def _check(config, wanted):
+  """Raises UserError unless a graph computes the outputs of a BertModel.
+
+  It is a narrow one with random weights, so that a large model takes no longer.
+  Random are new variables, too, which would start from 0.
+  """
+  from onnx import reference
+
+  config = copy.copy(config)
+  config.hidden_size = 4 * config.num_attention_heads
+  config.vocab_size = config.intermediate_size = 16
+  config.embedding_size = config.embedding_size and 4
+  config.max_position_embeddings = 8
+  draw, store = np.random.default_rng(0), variables.VariableStore()
+  ids, segments = (draw.integers(size, size=[3, 8]) for size in (16, 2))
+  sequences = ids, np.int64(np.arange(8) < [[8], [6], [3]]), segments
+
+  def compute():
+    bert = modeling.BertModel(config, False, *sequences)
+    layers = enumerate(bert.get_all_encoder_layers())
+    outputs = {layer_name(index): output for index, output in layers}
+    return {**outputs, POOLED: bert.get_pooled_output()}
+
+  with tf.init_scope(), tf.device("CPU"), store:  # Others may round more.
+    compute()  # It creates the variables.
+    for _, variable in store.items():
+      variable.assign(draw.normal(scale=0.5, size=variable.shape))
+    expected = {name: output.numpy() for name, output in compute().items()}
+    graph = OnnxGraph({name: v.numpy() for name, v in store.items()})
+  for name, output in _encoder(
+    graph, config, sequence_inputs(graph), wanted
+  ).items():
+    graph.output(name, output, [None] * expected[name].ndim)
+  run = reference.ReferenceEvaluator(graph.to_bytes()).run
+  found = run(
+    list(wanted), dict(zip(records.SEQUENCES, sequences, strict=True))
+  )
+  for name, output in zip(wanted, found, strict=True):
+    if not np.allclose(output, expected[name], rtol=0, atol=_TOLERANCE):
+      raise UserError(
+        f"modeling.py, or bert/layers.py, computes another {name} than "
+        f"bert/training/onnx_graph.py, which ONNX files and other runtimes are "
+        f"made by; change that file, too, or use --runtime=tensorflow or "
+        f"--format=saved_model"
+      )
 
 
 def _embeddings(graph, config, input_ids, segment_ids):
