@@ -36,13 +36,13 @@ POOLED = "pooled_output"
 # Rounding accounts for 2e-6, and the other form of Gelu differs by 3e-4.
 _TOLERANCE = 1e-4
 
-# Name of the operator for each `hidden_act`, and its attributes.
+# Those of `layers.get_activation`, of `OnnxGraph.add` and a tensor.
 _ACTIVATIONS = {
-  "linear": ("Identity", {}),
-  "relu": ("Relu", {}),
-  "gelu": ("Gelu", {"approximate": "tanh"}),
-  "gelu_exact": ("Gelu", {"approximate": "none"}),
-  "tanh": ("Tanh", {}),
+  "linear": lambda add, x: add("Identity", x),
+  "relu": lambda add, x: add("Relu", x),
+  "gelu": lambda add, x: add("Gelu", x, approximate="tanh"),
+  "gelu_exact": lambda add, x: add("Gelu", x, approximate="none"),
+  "tanh": lambda add, x: add("Tanh", x),
 }
 
 
@@ -115,8 +115,13 @@ class OnnxGraph:
 
   def activation(self, x: str, name: str) -> str:
     """The activation of that name, see `layers.get_activation`."""
-    operator, attributes = _ACTIVATIONS[name.lower()]
-    return self.add(operator, x, **attributes)
+    name = (name or "linear").lower()
+    if name not in _ACTIVATIONS:
+      raise UserError(
+        f"the activation {name!r} has no operators of ONNX; add them to "
+        f"_ACTIVATIONS in bert/training/onnx_graph.py"
+      )
+    return _ACTIVATIONS[name](self.add, x)
 
   def input(self, name: str, axes: Sequence[str | int]) -> str:
     """Declares an int64 input with these axes, names or sizes."""

@@ -37,6 +37,11 @@ def test_activations(name):
   np.testing.assert_allclose(found, EXPECTED[name], atol=2e-6)
 
 
+def test_an_activation_that_only_tensorflow_has():
+  with pytest.raises(UserError, match=r"'silu' .* bert/training/onnx_graph"):
+    OnnxGraph({}).activation("x", "silu")
+
+
 class _Pooled(modeling.BertModel):
   """With the mean of all tokens in place of the first."""
 
