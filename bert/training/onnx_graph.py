@@ -65,16 +65,27 @@ class OnnxGraph:
     self._constants = {}
     self._inputs = []
     self._outputs = []
+    self._tensors = set()  # The names of all.
     self.float_kind = self._onnx.TensorProto.FLOAT
 
   def add(self, operator: str, *inputs: str, **attributes) -> str:
     """Adds an operator; returns its (first) output."""
-    output = f"{operator}_{len(self._nodes)}"
+    self._check(*inputs)
+    output = self._known(f"{operator}_{len(self._nodes)}")
     node = self._onnx.helper.make_node(
       operator, inputs, [output], name=output, **attributes
     )
     self._nodes.append(node)
     return output
+
+  def _known(self, name):
+    self._tensors.add(name)
+    return name
+
+  def _check(self, *names):
+    for name in names:
+      if name not in self._tensors:
+        raise ValueError(f"{name!r} is no tensor of the graph")
 
   def constant(self, value: np.ndarray, name: str | None = None) -> str:
     """A constant tensor."""
@@ -82,7 +93,7 @@ class OnnxGraph:
     if name not in self._constants:
       array = np.asarray(value, order="C")
       self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
-    return name
+    return self._known(name)
 
   def integers(self, *values: int) -> str:
     """A constant int64 vector, such as a shape or axes."""
@@ -127,12 +138,13 @@ class OnnxGraph:
     """Declares an int64 input with these axes, names or sizes."""
     helper, kind = self._onnx.helper, self._onnx.TensorProto.INT64
     self._inputs.append(helper.make_tensor_value_info(name, kind, axes))
-    return name
+    return self._known(name)
 
   def output(
     self, name: str, value: str, axes: Sequence[str | int], kind: str = "FLOAT"
   ) -> None:
     """Declares a tensor as an output, and gives it that name."""
+    self._check(value)
     kind = getattr(self._onnx.TensorProto, kind)
     output = self._onnx.helper.make_tensor_value_info(name, kind, axes)
     self._outputs.append(output)
