@@ -47,23 +47,13 @@ _CODE = (modeling, kernels, layers, onnx_graph)
 
 
 class EncodedBatch(onnx_graph.EncoderOutputs):
-  """Outputs of an engine for a batch.
-
-  Args:
-    config: the BertConfig.
-    get: from a name in `output_shapes` to the tensor.
-  """
-
-  def __init__(
-    self, config: modeling.BertConfig, get: Callable[[str], tf.Tensor]
-  ):
-    super().__init__(config, get)
-    self._table_shape = [config.vocab_size, config.embedding_width]
+  """Outputs of an engine for a batch, by their names in `output_shapes`."""
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, E]: the word embeddings, a variable."""
+    shape = [self._config.vocab_size, self._config.embedding_width]
     with variables.variable_scope("bert/embeddings"):
-      return variables.get_variable("word_embeddings", self._table_shape)
+      return variables.get_variable("word_embeddings", shape)
 
 
 def output_shapes(config: modeling.BertConfig) -> dict[str, list[int | None]]:

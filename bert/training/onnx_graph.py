@@ -272,7 +272,7 @@ class EncoderOutputs:
   """
 
   def __init__(self, config: modeling.BertConfig, get: Callable[[str], object]):
-    self._count, self._get = config.num_hidden_layers, get
+    self._config, self._get = config, get
 
   def get_pooled_output(self):
     """float [B, H]: [CLS] transformed."""
@@ -280,11 +280,11 @@ class EncoderOutputs:
 
   def get_sequence_output(self):
     """float [B, S, H]: the output of the last layer."""
-    return self._get(layer_name(self._count - 1))
+    return self._get(layer_name(self._config.num_hidden_layers - 1))
 
   def get_all_encoder_layers(self) -> Layers:
     """float [B, S, H] of each layer, lowest first."""
-    return Layers(self._get, self._count)
+    return Layers(self._get, self._config.num_hidden_layers)
 
 
 def sequence_inputs(graph: OnnxGraph) -> list[str]:
@@ -313,7 +313,7 @@ def encoder(
   Raises:
     UserError: `modeling.BertModel` was changed, and computes something else.
   """
-  _check(config, wanted)
+  _compare(config, wanted)
   return _encoder(graph, config, sequences, wanted)
 
 
@@ -337,11 +337,11 @@ def _encoder(graph, config, sequences, wanted):
   return {name: outputs[name] for name in wanted}
 
 
-def _check(config, wanted):
+def _compare(config, wanted):
   """Raises UserError unless a graph computes the outputs of a BertModel.
 
-  It is a narrow one with random weights, so that a large model takes no longer.
-  Random are new variables, too, which would start from 0.
+  The model is narrow, so a large one takes no longer. All of its weights are
+  random; variables that a user added might start from 0.
   """
   from onnx import reference
 
@@ -366,15 +366,12 @@ def _check(config, wanted):
       variable.assign(draw.normal(scale=0.5, size=variable.shape))
     expected = {name: output.numpy() for name, output in compute().items()}
     graph = OnnxGraph({name: v.numpy() for name, v in store.items()})
-  for name, output in _encoder(
-    graph, config, sequence_inputs(graph), wanted
-  ).items():
+  outputs = _encoder(graph, config, sequence_inputs(graph), wanted)
+  for name, output in outputs.items():
     graph.output(name, output, [None] * expected[name].ndim)
   run = reference.ReferenceEvaluator(graph.to_bytes()).run
-  found = run(
-    list(wanted), dict(zip(records.SEQUENCES, sequences, strict=True))
-  )
-  for name, output in zip(wanted, found, strict=True):
+  feed = dict(zip(records.SEQUENCES, sequences, strict=True))
+  for name, output in zip(outputs, run(list(outputs), feed), strict=True):
     if not np.allclose(output, expected[name], rtol=0, atol=_TOLERANCE):
       raise UserError(
         f"modeling.py, or bert/layers.py, computes another {name} than "
