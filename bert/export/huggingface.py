@@ -241,9 +241,11 @@ def _tokenizer_files(folder, model) -> Contents:
     return contents
   if not (config.type_vocab_size and tokenizer.special.has_segments):
     settings["model_input_names"] = ["input_ids", "attention_mask"]
+  positions = config.max_position_embeddings
+  trained = task_file.read(folder)[1].get("max_seq_length", positions)
   settings |= {
     "clean_up_tokenization_spaces": False,
-    "model_max_length": config.max_position_embeddings,
+    "model_max_length": trained,
     **_special_tokens(tokenizer),
   }
   name = huggingface_config.TOKENIZER_NAME

@@ -15,15 +15,17 @@ task's predictions:
   [batch, H], which is missing if the checkpoint has no pooler
 """
 
+import contextlib
+
 import modeling
-from bert.errors import UserError, require_package
+from bert.errors import UserError, first_line, require_package
 from bert.data import downloads, files, records
 from bert.tasks import loaded_model
 from bert.tasks.multiple_choice import CHOICE
 from bert.training import checkpoints, quantization, runtimes, task_file
 from bert.training.onnx_graph import (
   POOLED,
-  OnnxBert,
+  EncoderOutputs,
   OnnxGraph,
   OnnxOps,
   encoder,
@@ -72,26 +74,49 @@ def task_graph(model_dir: str) -> OnnxGraph:
         f"the model has {name}={found}, which ONNX files cannot have; export a "
         f"SavedModel"
       )
-  graph = OnnxGraph(weights)
-  axes = [
-    "batch",
-    *map(_axis_name, task.feature_spec(False)["input_ids"].cut_axes),
-  ]
-  features = {name: graph.input(name, axes) for name in records.SEQUENCES}
-  read = OnnxBert(OnnxGraph(weights), model.config, ())
-  task.head(OnnxOps(OnnxGraph(weights)), read, features)
+  graph, scratch, read = OnnxGraph(weights), OnnxGraph(weights), set()
+  cut_axes = task.feature_spec(False)["input_ids"].cut_axes
+  axes = ["batch", *map(_axis_name, cut_axes)]
+  for made in (graph, scratch):
+    features = {name: made.input(name, axes) for name in records.SEQUENCES}
+
+  def note(name):
+    read.add(name)
+    return scratch.input(name, ())
+
+  with _only_ops(task):  # A graph that is not kept tells what the head reads.
+    bert = EncoderOutputs(model.config, note)
+    task.head(OnnxOps(scratch), bert, features)
   sequences = list(features.values())
   if len(axes) > 2:  # Each sequence of an example is a row of the encoder.
     length = graph.add("Shape", sequences[0], start=-1)
     rows = graph.add("Concat", graph.integers(-1), length, axis=0)
     sequences = [graph.add("Reshape", name, rows) for name in sequences]
-  bert = OnnxBert(graph, model.config, sequences, read.read)
+  found = encoder(graph, model.config, sequences, read)
+  bert = EncoderOutputs(model.config, found.__getitem__)
   ops = OnnxOps(graph)
-  outputs = task.head(ops, bert, features)
-  for name, axes in task.output_axes().items():
-    kind = "INT64" if outputs[name] in ops.integers else "FLOAT"
-    graph.output(name, outputs[name], ["batch", *map(_axis_name, axes)], kind)
+  with _only_ops(task):
+    outputs = task.head(ops, bert, features)
+    for name, axes in task.output_axes().items():
+      kind = "INT64" if outputs[name] in ops.integers else "FLOAT"
+      axes = ["batch", *map(_axis_name, axes)]
+      graph.output(name, outputs[name], axes, kind)
   return graph
+
+
+@contextlib.contextmanager
+def _only_ops(task):
+  """Makes any error of a head that trained the one that explains it."""
+  try:
+    yield
+  except UserError:
+    raise
+  except Exception as error:
+    raise UserError(
+      f"`head` of the task {task.kind!r} cannot be written as ONNX: "
+      f"{first_line(error)}; compute with the operations of `ops` only, not "
+      f"with TensorFlow's or Python's, or export a SavedModel"
+    ) from error
 
 
 def _axis_name(axis):

@@ -26,6 +26,22 @@ model = Interpreter("model.tflite").get_signature_runner()
 """,
 }
 
+_READ_TEXT = """tokenizer.enable_truncation({length})
+found = tokenizer.encode({texts})
+"""
+
+# `tokenizers` has no truncation that cuts a pair as step 2 does.
+_READ_PAIR = """tokenizer.no_truncation()
+tokenizer.no_padding()
+texts = [{texts}]
+a, b = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+room = {length} - tokenizer.num_special_tokens_to_add(len(b) > 0)
+kept = min(len(a), max((room + 1) // 2, room - len(b)))
+a.truncate(kept)
+b.truncate(room - kept)
+found = tokenizer.post_process(a, b if len(b) else None)
+"""
+
 
 def readme(
   name: str, task: Task, length: int | None = None, is_trained: bool = True
@@ -40,9 +56,12 @@ def readme(
   """
   special, is_lite = task.tokenizer.special, name == "model.tflite"
   length = length or task.settings.max_seq_length
-  between = f" {special.sep}" * special.between
   fields = [field for field in task.inputs if field.default is None]
   inputs = " and ".join(f"`{field.name}`" for field in fields)
+  row = f"{special.cls} A {special.sep}"
+  if len(fields) > 1:
+    between = f" {special.sep}" * special.between
+    row = f"{special.cls} A{between} B {special.sep}, or {row} if B is empty"
   recorded = ""
   if is_trained:
     recorded = " `task.json` has\n   the labels, in the order of the outputs, "
@@ -59,14 +78,13 @@ An input consists of {inputs}.
 1. Split each text by `tokenizer.json`, without special pieces.{recorded}
 2. Cut a row to {length} pieces, with special ones: remove the last pieces of
    the longer text; of equally long ones, those of the second.
-3. `input_ids` is {special.cls} A {special.sep}, or {special.cls} A{between} B \
-{special.sep}; padding follows.
-   `input_mask` is 1 for pieces and 0 for padding. `segment_ids` is 1 for B and
-   its last {special.sep}, if the model has two segments, and else 0. All three
-   are {dtype} [{", ".join(shape)}].
+3. `input_ids` is {row}.
+   Padding follows. `input_mask` is 1 for pieces and 0 for padding.
+   `segment_ids` is 1 for B and its last {special.sep}, if the model has two
+   segments, and else 0. All three are {dtype} [{", ".join(shape)}].
 4. `{name}` computes for each row:
 {_outputs(name, task, is_trained)}
-An example in Python, without step 2:
+An example in Python:
 
 ```python
 {_example(name, fields, length, has_choices)}```
@@ -89,14 +107,17 @@ def _outputs(name, task, is_trained):
 
 def _example(name, fields, length, has_choices):
   """Python that answers an input."""
-  texts = ", ".join(f'"The {field.name}."' for field in fields[:2])
+  texts = [f'"The {field.name}."' for field in fields[:2]]
+  read = _READ_PAIR if len(texts) > 1 else _READ_TEXT
+  read = read.format(texts=", ".join(texts), length=length)
   column, dtype, call = "values", "int64", "model.run(None, row)"
   if name == "model.tflite":
     column = f"(values + [0] * {length})[:{length}]"
     dtype, call = "int32", "model(**row)"
   column = f"[[{column}]]" if has_choices else f"[{column}]"
   return f"""{_EXAMPLES[name]}\
-found = tokenizers.Tokenizer.from_file("tokenizer.json").encode({texts})
+tokenizer = tokenizers.Tokenizer.from_file("tokenizer.json")
+{read}\
 columns = {{"input_ids": found.ids, "input_mask": found.attention_mask}}
 columns["segment_ids"] = found.type_ids
 row = {{}}

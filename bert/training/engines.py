@@ -26,7 +26,7 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert import variables
+from bert import kernels, layers, variables
 from bert.errors import UserError, import_optional, shortened
 from bert.data import files, records
 from bert.training import (
@@ -42,41 +42,18 @@ _T = TypeVar("_T")
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"
 
-# Raised when `onnx_graph.encoder` changes, so that older files are not used.
-_VERSION = 2
+# Files that were made before a change of these are not used.
+_CODE = (modeling, kernels, layers, onnx_graph)
 
 
-class EncodedBatch:
-  """Outputs of an engine, read by the getters of a BertModel.
-
-  Args:
-    config: the BertConfig.
-    get: from a name in `output_shapes` to the tensor.
-  """
-
-  def __init__(
-    self, config: modeling.BertConfig, get: Callable[[str], tf.Tensor]
-  ):
-    self._count = config.num_hidden_layers
-    self._table_shape = [config.vocab_size, config.embedding_width]
-    self._get = get
-
-  def get_pooled_output(self) -> tf.Tensor:
-    """float [B, H]: [CLS] transformed."""
-    return self._get(onnx_graph.POOLED)
-
-  def get_sequence_output(self) -> tf.Tensor:
-    """float [B, S, H]: the output of the last layer."""
-    return self._get(onnx_graph.layer_name(self._count - 1))
-
-  def get_all_encoder_layers(self) -> onnx_graph.Layers:
-    """float [B, S, H] of each layer, lowest first."""
-    return onnx_graph.Layers(self._get, self._count)
+class EncodedBatch(onnx_graph.EncoderOutputs):
+  """Outputs of an engine for a batch, by their names in `output_shapes`."""
 
   def get_embedding_table(self) -> tf.Variable:
     """float [V, E]: the word embeddings, a variable."""
+    shape = [self._config.vocab_size, self._config.embedding_width]
     with variables.variable_scope("bert/embeddings"):
-      return variables.get_variable("word_embeddings", self._table_shape)
+      return variables.get_variable("word_embeddings", shape)
 
 
 def output_shapes(config: modeling.BertConfig) -> dict[str, list[int | None]]:
@@ -300,7 +277,9 @@ def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
 def fingerprint(model: model_folder.Model) -> str:
   """A hash of all that the encoder of a model depends on."""
   fields = json.dumps(model.config.to_dict(), sort_keys=True, default=repr)
-  found = hashlib.sha256(f"{_VERSION} {fields}".encode())
+  found = hashlib.sha256(fields.encode())
+  for module in _CODE:
+    found.update(files.read_bytes(module.__file__))
   prefix = checkpoints.find_checkpoint(model.checkpoint)
   for path in checkpoints.checkpoint_files(prefix):
     if path.endswith(".index"):  # It holds a checksum of each variable.

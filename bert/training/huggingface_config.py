@@ -214,6 +214,11 @@ def their_fields(config: modeling.BertConfig) -> dict:
   fields = dict(vars(config))
   fields.pop("do_lower_case", None)
   activation = (config.hidden_act or "linear").lower()
+  if activation not in ACTIVATIONS:
+    raise UserError(
+      f"the activation {activation!r} has no name in Hugging Face's format; "
+      f"add it to ACTIVATIONS in bert/training/huggingface_config.py"
+    )
   fields["hidden_act"] = ACTIVATIONS[activation][0]
   family = fields["model_type"] = fields.pop("family")
   defaults = _DEFAULTS.get(family, {})

@@ -10,12 +10,15 @@ The graph is that of `modeling.BertModel` in inference, made of the operators
 that runtimes know to fuse. onnx is an optional package.
 """
 
+import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
+import tensorflow as tf
 
 import modeling
+from bert import variables
 from bert.errors import UserError, import_optional
 from bert.layers import MASKED_SCORE
 from bert.data import records
@@ -30,13 +33,16 @@ _MAX_BYTES = 2**31 - 1
 
 POOLED = "pooled_output"
 
-# Name of the operator for each `hidden_act`, and its attributes.
+# Rounding accounts for 2e-6, and the other form of Gelu differs by 3e-4.
+_TOLERANCE = 1e-4
+
+# Those of `layers.get_activation`, of `OnnxGraph.add` and a tensor.
 _ACTIVATIONS = {
-  "linear": ("Identity", {}),
-  "relu": ("Relu", {}),
-  "gelu": ("Gelu", {"approximate": "tanh"}),
-  "gelu_exact": ("Gelu", {"approximate": "none"}),
-  "tanh": ("Tanh", {}),
+  "linear": lambda add, x: add("Identity", x),
+  "relu": lambda add, x: add("Relu", x),
+  "gelu": lambda add, x: add("Gelu", x, approximate="tanh"),
+  "gelu_exact": lambda add, x: add("Gelu", x, approximate="none"),
+  "tanh": lambda add, x: add("Tanh", x),
 }
 
 
@@ -59,16 +65,27 @@ class OnnxGraph:
     self._constants = {}
     self._inputs = []
     self._outputs = []
+    self._tensors = set()  # The names of all.
     self.float_kind = self._onnx.TensorProto.FLOAT
 
   def add(self, operator: str, *inputs: str, **attributes) -> str:
     """Adds an operator; returns its (first) output."""
-    output = f"{operator}_{len(self._nodes)}"
+    self._check(*inputs)
+    output = self._known(f"{operator}_{len(self._nodes)}")
     node = self._onnx.helper.make_node(
       operator, inputs, [output], name=output, **attributes
     )
     self._nodes.append(node)
     return output
+
+  def _known(self, name):
+    self._tensors.add(name)
+    return name
+
+  def _check(self, *names):
+    for name in names:
+      if name not in self._tensors:
+        raise ValueError(f"{name!r} is no tensor of the graph")
 
   def constant(self, value: np.ndarray, name: str | None = None) -> str:
     """A constant tensor."""
@@ -76,7 +93,7 @@ class OnnxGraph:
     if name not in self._constants:
       array = np.asarray(value, order="C")
       self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
-    return name
+    return self._known(name)
 
   def integers(self, *values: int) -> str:
     """A constant int64 vector, such as a shape or axes."""
@@ -109,19 +126,25 @@ class OnnxGraph:
 
   def activation(self, x: str, name: str) -> str:
     """The activation of that name, see `layers.get_activation`."""
-    operator, attributes = _ACTIVATIONS[name.lower()]
-    return self.add(operator, x, **attributes)
+    name = (name or "linear").lower()
+    if name not in _ACTIVATIONS:
+      raise UserError(
+        f"the activation {name!r} has no operators of ONNX; add them to "
+        f"_ACTIVATIONS in bert/training/onnx_graph.py"
+      )
+    return _ACTIVATIONS[name](self.add, x)
 
   def input(self, name: str, axes: Sequence[str | int]) -> str:
     """Declares an int64 input with these axes, names or sizes."""
     helper, kind = self._onnx.helper, self._onnx.TensorProto.INT64
     self._inputs.append(helper.make_tensor_value_info(name, kind, axes))
-    return name
+    return self._known(name)
 
   def output(
     self, name: str, value: str, axes: Sequence[str | int], kind: str = "FLOAT"
   ) -> None:
     """Declares a tensor as an output, and gives it that name."""
+    self._check(value)
     kind = getattr(self._onnx.TensorProto, kind)
     output = self._onnx.helper.make_tensor_value_info(name, kind, axes)
     self._outputs.append(output)
@@ -242,38 +265,26 @@ class Layers:
     return self._get(layer_name(index))
 
 
-class OnnxBert:
-  """The encoder in a graph, with the getters of a BertModel that heads read.
+class EncoderOutputs:
+  """Outputs of the encoder, by the getters of a BertModel that heads read.
 
-  `wanted` is what the head reads; if it is not known, None, and `read` will
-  tell.
+  `get` returns the tensor for POOLED, or for a name by `layer_name`.
   """
 
-  def __init__(
-    self,
-    graph: OnnxGraph,
-    config: modeling.BertConfig,
-    sequences: Sequence[str],
-    wanted: Collection[str] | None = None,
-  ):
-    self._count = config.num_hidden_layers
-    self._outputs = None
-    if wanted is not None:
-      self._outputs = encoder(graph, config, sequences, wanted)
-    self.read = set()
+  def __init__(self, config: modeling.BertConfig, get: Callable[[str], object]):
+    self._config, self._get = config, get
 
-  def get_pooled_output(self) -> str:
+  def get_pooled_output(self):
+    """float [B, H]: [CLS] transformed."""
     return self._get(POOLED)
 
-  def get_sequence_output(self) -> str:
-    return self._get(layer_name(self._count - 1))
+  def get_sequence_output(self):
+    """float [B, S, H]: the output of the last layer."""
+    return self._get(layer_name(self._config.num_hidden_layers - 1))
 
   def get_all_encoder_layers(self) -> Layers:
-    return Layers(self._get, self._count)
-
-  def _get(self, name):
-    self.read.add(name)
-    return self._outputs[name] if self._outputs else name
+    """float [B, S, H] of each layer, lowest first."""
+    return Layers(self._get, self._config.num_hidden_layers)
 
 
 def sequence_inputs(graph: OnnxGraph) -> list[str]:
@@ -298,7 +309,15 @@ def encoder(
 
   Returns:
     Dict from the name of each output to its tensor.
+
+  Raises:
+    UserError: `modeling.BertModel` was changed, and computes something else.
   """
+  _compare(config, wanted)
+  return _encoder(graph, config, sequences, wanted)
+
+
+def _encoder(graph, config, sequences, wanted):
   input_ids, input_mask, segment_ids = sequences
   x = _embeddings(graph, config, input_ids, segment_ids)
   mask = graph.add("Cast", input_mask, to=graph.float_kind)
@@ -316,6 +335,50 @@ def encoder(
     pooled = graph.dense(first, "bert/pooler/dense")
     outputs[POOLED] = graph.activation(pooled, config.pooler_act)
   return {name: outputs[name] for name in wanted}
+
+
+def _compare(config, wanted):
+  """Raises UserError unless a graph computes the outputs of a BertModel.
+
+  The model is narrow, so a large one takes no longer. All of its weights are
+  random; variables that a user added might start from 0.
+  """
+  from onnx import reference
+
+  config = copy.copy(config)
+  config.hidden_size = 4 * config.num_attention_heads
+  config.vocab_size = config.intermediate_size = 16
+  config.embedding_size = config.embedding_size and 4
+  config.max_position_embeddings = 8
+  draw, store = np.random.default_rng(0), variables.VariableStore()
+  ids, segments = (draw.integers(size, size=[3, 8]) for size in (16, 2))
+  sequences = ids, np.int64(np.arange(8) < [[8], [6], [3]]), segments
+
+  def compute():
+    bert = modeling.BertModel(config, False, *sequences)
+    layers = enumerate(bert.get_all_encoder_layers())
+    outputs = {layer_name(index): output for index, output in layers}
+    return {**outputs, POOLED: bert.get_pooled_output()}
+
+  with tf.init_scope(), tf.device("CPU"), store:  # Others may round more.
+    compute()  # It creates the variables.
+    for _, variable in store.items():
+      variable.assign(draw.normal(scale=0.5, size=variable.shape))
+    expected = {name: output.numpy() for name, output in compute().items()}
+    graph = OnnxGraph({name: v.numpy() for name, v in store.items()})
+  outputs = _encoder(graph, config, sequence_inputs(graph), wanted)
+  for name, output in outputs.items():
+    graph.output(name, output, [None] * expected[name].ndim)
+  run = reference.ReferenceEvaluator(graph.to_bytes()).run
+  feed = dict(zip(records.SEQUENCES, sequences, strict=True))
+  for name, output in zip(outputs, run(list(outputs), feed), strict=True):
+    if not np.allclose(output, expected[name], rtol=0, atol=_TOLERANCE):
+      raise UserError(
+        f"modeling.py, or bert/layers.py, computes another {name} than "
+        f"bert/training/onnx_graph.py, which ONNX files and other runtimes are "
+        f"made by; change that file, too, or use --runtime=tensorflow or "
+        f"--format=saved_model"
+      )
 
 
 def _embeddings(graph, config, input_ids, segment_ids):

@@ -435,4 +435,14 @@ def test_tokenizer_json_adds_the_special_tokens(write, tmp_path):
   assert pair.ids == ours.convert_tokens_to_ids(pair.tokens)
   settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
   assert settings["do_lower_case"] is True
-  assert settings["model_max_length"] == 128
+
+
+@pytest.mark.parametrize(
+  ("of", "length"), [("BertModel", 128), ("BertForMultipleChoice", 48)]
+)
+def test_other_programs_cut_at_the_length_of_the_training(
+  write, tmp_path, of, length
+):
+  huggingface.to_huggingface(str(write(of)), str(tmp_path))
+  settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+  assert settings["model_max_length"] == length

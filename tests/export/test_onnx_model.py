@@ -14,6 +14,7 @@ import bert
 from bert.errors import UserError
 from bert.export import onnx_model
 from bert.data import files, records
+from bert.tasks.classification import ClassificationTask
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +134,26 @@ def test_int8_in_a_remote_folder(golden, folders):
   onnx_model.write_onnx(folders[""], "ram://onnx/model.onnx", "dynamic")
   content = files.read_bytes("ram://onnx/model.onnx")
   assert run_onnxruntime(content, inputs_of(golden, ""))
+
+
+@pytest.mark.parametrize(
+  "compute",
+  [tf.nn.relu, lambda x: x[:, 0], lambda x: x + x, lambda x: tf.zeros([2])],
+)
+@pytest.mark.parametrize("is_output", [False, True])
+def test_a_head_needs_the_operations_of_ops(
+  folders, monkeypatch, compute, is_output
+):
+  def head(self, ops, bert, features):
+    if is_output:
+      return {"logits": compute(bert.get_pooled_output())}
+    return {"logits": ops.output_layer(compute(bert.get_pooled_output()), 3)}
+
+  monkeypatch.setattr(ClassificationTask, "head", head)
+  with pytest.raises(
+    UserError, match=r"'classification' .* operations of `ops"
+  ):
+    onnx_model.task_graph(folders["classification"])
 
 
 def test_what_cannot_be_written(folders, tmp_path, monkeypatch):

@@ -123,11 +123,12 @@ def test_the_answer_to_a_question(export):
   assert context[b.offsets[i][0] : b.offsets[j][1]] == answer["answer"]
 
 
-def example_of(folder):
-  """README.md, and what its example prints."""
+def example_of(folder, second="The text_b."):
+  """README.md, and what its example prints, for this second text."""
   text = (folder / "README.md").read_text("utf-8")
   (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-  assert len(code.splitlines()) <= 10
+  assert len(code.splitlines()) <= 20
+  code = code.replace("The text_b.", second)
   done = subprocess.run(
     [sys.executable, "-c", code], cwd=folder, capture_output=True, check=True
   )
@@ -138,14 +139,18 @@ def example_of(folder):
   ("name", "inputs", "printed"),
   [
     ("multilabel", "`text_a` and `text_b`", ("The text_a.", "The text_b.")),
+    ("multilabel", "`text_a` and `text_b`", ("The text_a.", "")),
+    ("multilabel", "`text_a` and `text_b`", ("The text_a.", LONG)),
     ("regression", "`text`", "The text."),
     ("", "`text`", None),
   ],
 )
 def test_the_readme_says_how(export, name, inputs, printed):
   model, folder = export(name)
-  text, output = example_of(folder)
-  assert len(text.splitlines()) <= 36
+  is_pair = isinstance(printed, tuple)
+  text, output = example_of(folder, printed[1] if is_pair else "")
+  assert len(text.splitlines()) <= 44
+  assert ("[SEP], or [CLS] A [SEP] if B is empty." in text) == is_pair
   wanted = [f"An input consists of {inputs}.", "`model.onnx` computes"]
   wanted += ["are int64 [rows, length]"]
   if name:

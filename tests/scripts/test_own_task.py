@@ -13,6 +13,8 @@ import pytest
 import scripts
 import served
 
+from bert.training.ops import TensorOps
+
 PAGE = (scripts.ROOT / "docs/add-a-task.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```python\n(.*?)```", PAGE.split("Write it as")[0], re.S)
 
@@ -70,6 +72,12 @@ def answers_of(folder, model):
 
 def test_it_fits_on_a_page():
   assert len(CODE.splitlines()) <= 80
+
+
+def test_all_operations_are_listed():
+  names = [name for name in vars(TensorOps) if not name.startswith("_")]
+  assert len(names) > 9
+  assert [name for name in names if f"`{name}(x" not in PAGE] == []
 
 
 def test_it_trains_and_answers(folder):

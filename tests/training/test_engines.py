@@ -180,6 +180,15 @@ class TestFile:
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert os.path.getsize(path) == whole
 
+  def test_follows_the_code(self, model, monkeypatch, tmp_path):
+    self.load(model)
+    before = exported(model)
+    changed = tmp_path / "modeling.py"
+    changed.write_text("# Changed.")
+    monkeypatch.setattr(modeling, "__file__", str(changed))
+    self.load(model)
+    assert len(before) == 1 == len(set(exported(model)) - set(before))
+
   def test_follows_the_checkpoint(self, golden, model):
     """Other weights give other outputs, and replace the file."""
     rows = rows_of(golden)[:1]

@@ -7,7 +7,11 @@ import pytest
 
 from bert.errors import UserError
 from bert.training import model_folder
-from bert.training.huggingface_config import read_config, read_head
+from bert.training.huggingface_config import (
+  read_config,
+  read_head,
+  their_fields,
+)
 
 FIELDS = {
   "architectures": ["BertForMaskedLM"],
@@ -117,6 +121,13 @@ def test_an_original_configuration_is_read_as_it_is(read, goldens):
 def test_other_models_are_an_error(read, changes, wanted):
   with pytest.raises(UserError, match=rf"config\.json.*{wanted}"):
     read(**changes)
+
+
+def test_an_activation_without_a_name_of_theirs(read):
+  config = read()
+  config.hidden_act = "silu"
+  with pytest.raises(UserError, match=r"'silu' .*/huggingface_config\.py"):
+    their_fields(config)
 
 
 def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
