@@ -43,7 +43,13 @@ from bert.tasks.examples import (
 )
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
-from bert.training import distillation, estimator, huggingface_config, ops
+from bert.training import (
+  distillation,
+  estimator,
+  huggingface_config,
+  ops,
+  task_file,
+)
 from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
   Field,
@@ -507,6 +513,14 @@ class ClassificationTask(Task):
     for dev in row_sets.get("dev", ()):
       seen = self._seen_before.trained_on
       seen_rows.log_seen(self.name, dev.examples, seen)
+
+  def before_updates(self, folder: str) -> None:
+    """Forgets the temperatures that were found with the weights of before."""
+    if self.settings.temperatures:
+      self.settings = dataclasses.replace(self.settings, temperatures=())
+      path = os.path.join(folder, task_file.NAME)
+      files.write_file(path, task_file.content(self.kind, self.settings))
+      logging.info("%s: the calibration goes, because weights change", path)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of each data set."""

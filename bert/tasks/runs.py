@@ -171,6 +171,8 @@ def make_task(
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
+    # A training that has an update left to make forgets them.
+    settings = dataclasses.replace(settings, temperatures=trained.temperatures)
   task = getattr(processor, "task", None)
   names = getattr(task, "metrics", label_type.default_metrics)
   given = {
