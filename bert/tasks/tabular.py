@@ -151,10 +151,13 @@ class TableProcessor(DataProcessor):
   def _path(self, set_type):
     file = getattr(self, f"{set_type}_file")
     if not file:
-      verb = {"train": "train on", "dev": "evaluate on", "test": "predict"}
-      raise UserError(
-        f"--{set_type}_file is required; pass the file to {verb[set_type]}"
-      )
+      wanted = {
+        "train": "the file to train on",
+        "dev": "the file to evaluate on, or the --train_file of the training, "
+        "whose held-out rows are then used",
+        "test": "the file to predict",
+      }
+      raise UserError(f"--{set_type}_file is required; pass {wanted[set_type]}")
     is_relative = self.data_dir and "://" not in file
     return os.path.join(self.data_dir, file) if is_relative else file
 

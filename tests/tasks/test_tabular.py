@@ -214,7 +214,12 @@ MISSING = "/x:3: --{}=.* is missing; pass text"
 # What is read, the content of the file, the arguments, and the error.
 WRONG = [
   ("train", None, {}, "^--train_file is required; pass the file to train on"),
-  ("dev", None, {}, "^--dev_file is required; pass the file to evaluate"),
+  (
+    "dev",
+    None,
+    {},
+    "^--dev_file is required; pass the file .*, or the --train_file of the tr",
+  ),
   ("test", None, {}, "^--test_file is required; pass the file to pred"),
   ("train", WHOLE + '{"label": "x"}', {}, MISSING.format("text_a_column")),
   ("train", WHOLE + '{"text": [5]}', {}, r":3: --text_a_column=text is \[5\];"),
