@@ -29,8 +29,9 @@ class ClassifiedSet:
     examples: the rows, with `guid`, `text_a` and `text_b`.
     uncalibrated: the probabilities before --calibrate; None without it.
     suffix: part of the names of its files.
-    initial: the metrics of the model that the training started from; None if
-      they are not known.
+    initial: the metrics of the model that the training started from, each with
+      that of this model; None if they are not known.
+    num_new: number of rows that they leave out, of labels new to that model.
     is_balanced: whether the training gave all labels equal weight.
   """
 
@@ -43,7 +44,8 @@ class ClassifiedSet:
   examples: Sequence
   uncalibrated: np.ndarray | None = None
   suffix: str = ""
-  initial: Mapping[str, float] | None = None
+  initial: Mapping[str, tuple[float, float]] | None = None
+  num_new: int = 0
   is_balanced: bool = False
 
   def __post_init__(self):
@@ -150,13 +152,15 @@ def _comparison(evaluation):
   rows = [
     [
       html.row_head(f"<code>{html.escape(name)}</code>"),
-      html.number_cell(value),
-      html.number_cell(evaluation.results[name]),
+      *map(html.number_cell, pair),
     ]
-    for name, value in evaluation.initial.items()
+    for name, pair in evaluation.initial.items()
   ]
   columns = ["metric", "#initial model", "#this model"]
   text = "The model that this training started from, on the same rows."
+  if evaluation.num_new:
+    new = plural(evaluation.num_new, "row")
+    text += f" {new} with labels that are new to it are left out."
   return f"<h3>{title}</h3><p>{text}</p>" + html.table(title, columns, rows)
 
 

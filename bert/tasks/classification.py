@@ -616,21 +616,19 @@ class ClassificationTask(Task):
   ) -> str:
     """The scores and errors, also of the model that the training began with."""
     if self._initial_folder:
-      evaluation.initial = initial_model.scores(
+      evaluation.initial, evaluation.num_new = initial_model.scores(
         self._initial_folder,
         self.label_type,
         self.metrics,
         evaluation.examples,
         evaluation.label_ids,
+        evaluation.predictions,
       )
-    for name, value in (evaluation.initial or {}).items():
-      logging.info(
-        "%s: %s %.4f; that of the initial model is %.4f",
-        evaluation.name,
-        name,
-        evaluation.results[name],
-        value,
-      )
+    new = evaluation.num_new
+    left_out = f" (without {plural(new, 'row')} with labels that are new to it)"
+    for name, (before, after) in (evaluation.initial or {}).items():
+      line = f"{evaluation.name}: {name} {after:.4f}; that of the initial model"
+      logging.info("%s is %.4f%s", line, before, left_out if new else "")
     return classification_report.section(key, evaluation)
 
   def finish(
