@@ -32,7 +32,7 @@ class ClassifiedSet:
     initial: the metrics of the model that the training started from, each with
       that of this model; None if they are not known.
     num_new: number of rows that they leave out, of labels new to that model.
-    is_balanced: whether the training gave all labels equal weight.
+    can_balance: whether to advise to give all labels equal weight.
   """
 
   name: str
@@ -46,7 +46,7 @@ class ClassifiedSet:
   suffix: str = ""
   initial: Mapping[str, tuple[float, float]] | None = None
   num_new: int = 0
-  is_balanced: bool = False
+  can_balance: bool = False
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -110,7 +110,7 @@ class ClassifiedSet:
     mean = sum(found["support"] for found in known.values()) / len(known)
     found = verdict.remedy(
       self.results,
-      support < mean / 2 and not self.is_balanced,
+      support < mean / 2 and self.can_balance,
       "add rows of it to the training set, and check their labels",
     )
     return (

@@ -68,6 +68,9 @@ PROBLEM_TYPES = {
 }
 
 
+# Rows of a label, of which fewer would get too large a weight.
+_FEW_ROWS = 10
+
 # Steps of float32 within a deviation, of which fewer are worth a warning.
 _LEAST_STEPS = 10_000
 
@@ -267,6 +270,7 @@ class ClassificationTask(Task):
     self._data_dir = data_dir
     self._balances_labels = balances_labels
     self._label_weights = None
+    self._can_balance = False
     self._submission_dir = submission_dir
     self._initial_folder = initial_folder
     self._hashes = {}
@@ -500,7 +504,8 @@ class ClassificationTask(Task):
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Warns of rare labels, and of rows in both data sets."""
     for train in row_sets.get("train", ()):
-      tabular.log_rare_labels(train.examples, self.label_type)
+      fewest = tabular.log_rare_labels(train.examples, self.label_type)
+      self._can_balance = not self._balances_labels and fewest >= _FEW_ROWS
       if self._label_weights:
         shown = zip(self.labels, self._label_weights, strict=True)
         logging.info(
@@ -575,7 +580,7 @@ class ClassificationTask(Task):
       rows.examples,
       self._uncalibrated(logits),
       rows.suffix,
-      is_balanced=self._balances_labels,
+      can_balance=self._can_balance,
     )
 
   def _uncalibrated(self, logits):

@@ -287,18 +287,24 @@ def split_examples(
 
 def log_rare_labels(
   train: Iterable[InputExample], label_type: LabelType
-) -> None:
-  """Warns of labels with no or only one training example."""
+) -> int:
+  """Warns of labels with no or only one training example.
+
+  Returns:
+    The number of examples of the rarest label; 0 without labels.
+  """
   frequencies = _frequencies(train, label_type.kind)
   for count, examples in enumerate(("no example", "a single example")):
     rare = [name for name in label_type.labels if frequencies[name] == count]
     if rare:
       logging.warning(
-        "%s with %s in the training set: %s",
+        "%s with %s in the training set: %s; add rows, or merge such a label "
+        "with another one",
         plural(len(rare), "label"),
         examples,
         listing(rare),
       )
+  return min((frequencies[name] for name in label_type.labels), default=0)
 
 
 def log_duplicates(

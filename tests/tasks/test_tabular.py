@@ -467,6 +467,7 @@ class TestSplit:
 class TestWarnings:
   def test_rare_labels(self, caplog):
     many = [str(n) for n in range(30)]
+    fewest = []
     for labels, label_type in (
       (["a", "a", "c", "b"], label_types.Classification(["a", "b", "c"])),
       (["1", "2"], label_types.Regression()),
@@ -476,15 +477,19 @@ class TestWarnings:
       (["b", "b"], label_types.Classification(["c", "b", "a"])),
       (["a", ""], label_types.Multilabel(["a", "b"])),
     ):
-      tabular.log_rare_labels(made(labels), label_type)
+      fewest.append(tabular.log_rare_labels(made(labels), label_type))
+    assert fewest == [1, 0, 1, 2, 1, 0, 0]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     messages = [record.getMessage() for record in caplog.records]
     once = "with a single example in the training set:"
     never = "with no example in the training set:"
-    assert messages[:2] == [f"2 labels {once} 'b', 'c'", f"1 label {once} 'a'"]
-    assert messages[2].startswith(f"30 labels {once} '0', '1', '2',")
-    assert messages[2].endswith(" and 10 more")
-    assert messages[3:] == [
+    remedy = "; add rows, or merge such a label with another one"
+    assert all(message.endswith(remedy) for message in messages)
+    found = [message.removesuffix(remedy) for message in messages]
+    assert found[:2] == [f"2 labels {once} 'b', 'c'", f"1 label {once} 'a'"]
+    assert found[2].startswith(f"30 labels {once} '0', '1', '2',")
+    assert found[2].endswith(" and 10 more")
+    assert found[3:] == [
       f"2 labels {never} 'c', 'a'",
       f"1 label {never} 'b'",
       f"1 label {once} 'a'",
