@@ -185,12 +185,15 @@ class TableProcessor(DataProcessor):
     in_dev = {*kept, *new}
     train = [e for e in examples if e not in in_dev]
     dev = [e for e in examples if e in in_dev]
+    in_both = seen.held_out & seen.trained_on & {*hashes}
+    left_out = plural(len(in_both), "held-out text")
     logging.info(
-      "%s: %s for training, %d for evaluation as there is no --dev_file%s",
+      "%s: %s for training, %d for evaluation as there is no --dev_file%s%s",
       self._path("train"),
       plural(len(train), "row"),
       len(dev),
       f"; {len(kept)} of them were held out before" if kept else "",
+      f"; left out, as also trained on: {left_out}" if in_both else "",
     )
     return train, dev
 

@@ -15,6 +15,7 @@ from table_files import write, write_rows
 from bert.tasks import classification, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
+from bert.tasks.seen_rows import SeenRows, row_hash
 
 
 def labeled(folder, labels, name="train.tsv"):
@@ -330,6 +331,20 @@ def test_ids_of_a_test_set(tmp_path):
   # Only predictions need them.
   processor = tabular.TableProcessor(train_file=path, id_column="key")
   assert len(processor.get_train_examples()) == 1
+
+
+def test_held_out_texts_that_were_trained_on_are_left_out(tmp_path, caplog):
+  path = labeled(tmp_path, "ababa")
+  examples = tabular.TableProcessor(train_file=path, dev_file=path)
+  hashes = list(map(row_hash, examples.get_train_examples()))
+  # Two of the rows that were held out have the texts of rows for training.
+  seen = SeenRows(frozenset(hashes[:3]), frozenset(hashes[1:4]))
+  processor = tabular.TableProcessor(
+    train_file=path, labels=["a", "b"], seen=seen
+  )
+  with caplog.at_level(logging.INFO, "absl"):
+    assert texts(processor.get_dev_examples()) == ["text 0", "text 4"]
+  assert "; left out, as also trained on: 2 held-out texts" in caplog.text
 
 
 def test_one_row_is_not_divided(tmp_path):
