@@ -226,21 +226,26 @@ def summarize(
 
   Returns:
     A header and rows of task, metric, mean, standard deviation of the sample
-    (empty for a single seed), lowest and highest value, and the best seed.
+    (empty for a single seed), lowest and highest value, the best seed, and the
+    number of seeds. A loss with the values of its eval_loss is left out.
   """
   header = ["task", "metric", "mean", "deviation", "lowest", "highest"]
-  rows = [[*header, "best seed"]]
+  rows = [[*header, "best seed", "seeds"]]
   for task, by_seed in results.items():
     for name in sorted(next(iter(by_seed.values()))):
       if name.startswith("global_step"):
         continue
       values = {seed: found[name] for seed, found in by_seed.items()}
+      same = [found.get(f"eval_{name}") for found in by_seed.values()]
+      if name.startswith("loss") and same == [*values.values()]:
+        continue
       choose = min if is_lower_better(name) else max
       seed = choose(values, key=values.get)
       numbers = list(values.values())
       deviation = _shown(np.std(numbers, ddof=1)) if len(numbers) > 1 else ""
       mean, *ends = map(_shown, (np.mean(numbers), min(numbers), max(numbers)))
-      rows.append([task, name, mean, deviation, *ends, str(seed)])
+      row = [task, name, mean, deviation, *ends, str(seed), str(len(values))]
+      rows.append(row)
   return rows
 
 

@@ -29,9 +29,10 @@ class ClassifiedSet:
     examples: the rows, with `guid`, `text_a` and `text_b`.
     uncalibrated: the probabilities before --calibrate; None without it.
     suffix: part of the names of its files.
-    initial: the metrics of the model that the training started from; None if
-      they are not known.
-    is_balanced: whether the training gave all labels equal weight.
+    initial: the metrics of the model that the training started from, each with
+      that of this model; None if they are not known.
+    num_new: number of rows that they leave out, of labels new to that model.
+    can_balance: whether to advise to give all labels equal weight.
   """
 
   name: str
@@ -43,8 +44,9 @@ class ClassifiedSet:
   examples: Sequence
   uncalibrated: np.ndarray | None = None
   suffix: str = ""
-  initial: Mapping[str, float] | None = None
-  is_balanced: bool = False
+  initial: Mapping[str, tuple[float, float]] | None = None
+  num_new: int = 0
+  can_balance: bool = False
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -108,7 +110,7 @@ class ClassifiedSet:
     mean = sum(found["support"] for found in known.values()) / len(known)
     found = verdict.remedy(
       self.results,
-      support < mean / 2 and not self.is_balanced,
+      support < mean / 2 and self.can_balance,
       "add rows of it to the training set, and check their labels",
     )
     return (
@@ -150,13 +152,15 @@ def _comparison(evaluation):
   rows = [
     [
       html.row_head(f"<code>{html.escape(name)}</code>"),
-      html.number_cell(value),
-      html.number_cell(evaluation.results[name]),
+      *map(html.number_cell, pair),
     ]
-    for name, value in evaluation.initial.items()
+    for name, pair in evaluation.initial.items()
   ]
   columns = ["metric", "#initial model", "#this model"]
   text = "The model that this training started from, on the same rows."
+  if evaluation.num_new:
+    new = plural(evaluation.num_new, "row")
+    text += f" {new} with labels that are new to it are left out."
   return f"<h3>{title}</h3><p>{text}</p>" + html.table(title, columns, rows)
 
 

@@ -81,7 +81,7 @@ def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
 
   Args:
     results: metrics, among them `global_step` if it is known.
-    is_rare: whether the label is rare, and is not weighted yet.
+    is_rare: whether the label is rare, and may be weighted.
     last: what costs work.
   """
   cheap = []

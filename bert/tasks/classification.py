@@ -43,7 +43,13 @@ from bert.tasks.examples import (
 )
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert import metrics
-from bert.training import distillation, estimator, huggingface_config, ops
+from bert.training import (
+  distillation,
+  estimator,
+  huggingface_config,
+  ops,
+  task_file,
+)
 from bert.training.model_fn import model_fn_builder_of
 from bert.training.task import (
   Field,
@@ -61,6 +67,9 @@ PROBLEM_TYPES = {
   "regression": "regression",
 }
 
+
+# Rows of a label, of which fewer would get too large a weight.
+_FEW_ROWS = 10
 
 # Steps of float32 within a deviation, of which fewer are worth a warning.
 _LEAST_STEPS = 10_000
@@ -261,6 +270,7 @@ class ClassificationTask(Task):
     self._data_dir = data_dir
     self._balances_labels = balances_labels
     self._label_weights = None
+    self._can_balance = False
     self._submission_dir = submission_dir
     self._initial_folder = initial_folder
     self._hashes = {}
@@ -494,7 +504,8 @@ class ClassificationTask(Task):
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Warns of rare or doubtful labels, and of rows in both data sets."""
     for train in row_sets.get("train", ()):
-      tabular.log_rare_labels(train.examples, self.label_type)
+      fewest = tabular.log_rare_labels(train.examples, self.label_type)
+      self._can_balance = not self._balances_labels and fewest >= _FEW_ROWS
       tabular.log_doubtful_labels(train.examples, self.label_type)
       if self._label_weights:
         shown = zip(self.labels, self._label_weights, strict=True)
@@ -508,6 +519,14 @@ class ClassificationTask(Task):
     for dev in row_sets.get("dev", ()):
       seen = self._seen_before.trained_on
       seen_rows.log_seen(self.name, dev.examples, seen)
+
+  def before_updates(self, folder: str) -> None:
+    """Forgets the temperatures that were found with the weights of before."""
+    if self.settings.temperatures:
+      self.settings = dataclasses.replace(self.settings, temperatures=())
+      path = os.path.join(folder, task_file.NAME)
+      files.write_file(path, task_file.content(self.kind, self.settings))
+      logging.info("%s: the calibration goes, because weights change", path)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of each data set."""
@@ -562,7 +581,7 @@ class ClassificationTask(Task):
       rows.examples,
       self._uncalibrated(logits),
       rows.suffix,
-      is_balanced=self._balances_labels,
+      can_balance=self._can_balance,
     )
 
   def _uncalibrated(self, logits):
@@ -603,21 +622,19 @@ class ClassificationTask(Task):
   ) -> str:
     """The scores and errors, also of the model that the training began with."""
     if self._initial_folder:
-      evaluation.initial = initial_model.scores(
+      evaluation.initial, evaluation.num_new = initial_model.scores(
         self._initial_folder,
         self.label_type,
         self.metrics,
         evaluation.examples,
         evaluation.label_ids,
+        evaluation.predictions,
       )
-    for name, value in (evaluation.initial or {}).items():
-      logging.info(
-        "%s: %s %.4f; that of the initial model is %.4f",
-        evaluation.name,
-        name,
-        evaluation.results[name],
-        value,
-      )
+    new = evaluation.num_new
+    left_out = f" (without {plural(new, 'row')} with labels that are new to it)"
+    for name, (before, after) in (evaluation.initial or {}).items():
+      line = f"{evaluation.name}: {name} {after:.4f}; that of the initial model"
+      logging.info("%s is %.4f%s", line, before, left_out if new else "")
     return classification_report.section(key, evaluation)
 
   def finish(

@@ -27,28 +27,39 @@ def scores(
   names: Sequence[str],
   examples: Sequence[InputExample],
   truth: np.ndarray,
-) -> dict[str, float] | None:
-  """The metrics of the classifier in a folder; None if it has other labels.
+  predictions: np.ndarray,
+) -> tuple[dict[str, tuple[float, float]], int]:
+  """The metrics of the classifier in a folder, each with that of predictions.
+
+  Both are without the rows whose labels are new to the classifier, which are
+  counted, too. There are none if it has other labels.
 
   Args:
     folder: the folder.
     label_type: the label type of the examples.
     names: keys of `metrics.METRICS`.
     examples: the examples.
-    truth: their labels, in the form of `label_type.predictions`.
+    truth, predictions: int or float [rows] or [rows, C], their labels and
+      predictions, in the form of `label_type.predictions`.
   """
   model = loaded_model.load(folder)
   task = model.task
   task.name = f"the initial model, {folder}"
-  has_its_labels = len({*task.labels} & {*label_type.labels}) > 1
-  if task.settings.kind != label_type.kind or not (
-    has_its_labels or not label_type.labels
-  ):
-    return None
-  answers = model.answer_examples(list(map(without_label, examples)))
-  rows = np.stack([task.probabilities(answer) for answer in answers])
-  found = task.label_type.predictions(rows)
-  return metrics.compute(names, truth, _translated(found, task, label_type))
+  is_new = np.array([name not in task.labels for name in label_type.labels])
+  has_others = label_type.labels and sum(~is_new) < 2
+  if has_others or task.settings.kind != label_type.kind:
+    return {}, 0
+  rows = np.arange(len(truth))
+  if label_type.labels:
+    rows = rows[~(is_new[truth] if truth.ndim == 1 else truth @ is_new > 0)]
+  if not (known := [without_label(examples[row]) for row in rows]):
+    return {}, 0
+  found = np.stack(list(map(task.probabilities, model.answer_examples(known))))
+  found = _translated(task.label_type.predictions(found), task, label_type)
+  before = metrics.compute(names, truth[rows], found)
+  after = metrics.compute(names, truth[rows], predictions[rows])
+  both = {name: (before[name], after[name]) for name in before}
+  return both, len(truth) - len(known)
 
 
 def _translated(predictions, task, label_type):

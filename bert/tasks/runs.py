@@ -126,6 +126,7 @@ def _make_run(request, tasks, task, folder, seed):
       init_checkpoint = own
     splits = tuple(split for split in splits if split == "test")
   if "train" not in splits:
+    task_file.check_is_used(output_dir, init_checkpoint)
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
   return Run(
     task=task,
@@ -168,6 +169,8 @@ def make_task(
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(request, label_type, trained, folder)
+    # A training that has an update left to make forgets them.
+    settings = dataclasses.replace(settings, temperatures=trained.temperatures)
   task = getattr(processor, "task", None)
   names = getattr(task, "metrics", label_type.default_metrics)
   given = {

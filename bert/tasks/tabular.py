@@ -152,10 +152,13 @@ class TableProcessor(DataProcessor):
   def _path(self, set_type):
     file = getattr(self, f"{set_type}_file")
     if not file:
-      verb = {"train": "train on", "dev": "evaluate on", "test": "predict"}
-      raise UserError(
-        f"--{set_type}_file is required; pass the file to {verb[set_type]}"
-      )
+      wanted = {
+        "train": "the file to train on",
+        "dev": "the file to evaluate on, or the --train_file of the training, "
+        "whose held-out rows are then used",
+        "test": "the file to predict",
+      }
+      raise UserError(f"--{set_type}_file is required; pass {wanted[set_type]}")
     is_relative = self.data_dir and "://" not in file
     return os.path.join(self.data_dir, file) if is_relative else file
 
@@ -185,12 +188,15 @@ class TableProcessor(DataProcessor):
     in_dev = {*kept, *new}
     train = [e for e in examples if e not in in_dev]
     dev = [e for e in examples if e in in_dev]
+    in_both = seen.held_out & seen.trained_on & {*hashes}
+    left_out = plural(len(in_both), "held-out text")
     logging.info(
-      "%s: %s for training, %d for evaluation as there is no --dev_file%s",
+      "%s: %s for training, %d for evaluation as there is no --dev_file%s%s",
       self._path("train"),
       plural(len(train), "row"),
       len(dev),
       f"; {len(kept)} of them were held out before" if kept else "",
+      f"; left out, as also trained on: {left_out}" if in_both else "",
     )
     return train, dev
 
@@ -287,18 +293,24 @@ def split_examples(
 
 def log_rare_labels(
   train: Iterable[InputExample], label_type: LabelType
-) -> None:
-  """Warns of labels with no or only one training example."""
+) -> int:
+  """Warns of labels with no or only one training example.
+
+  Returns:
+    The number of examples of the rarest label; 0 without labels.
+  """
   frequencies = _frequencies(train, label_type.kind)
   for count, examples in enumerate(("no example", "a single example")):
     rare = [name for name in label_type.labels if frequencies[name] == count]
     if rare:
       logging.warning(
-        "%s with %s in the training set: %s",
+        "%s with %s in the training set: %s; add rows, or merge such a label "
+        "with another one",
         plural(len(rare), "label"),
         examples,
         listing(rare),
       )
+  return min((frequencies[name] for name in label_type.labels), default=0)
 
 
 def log_doubtful_labels(

@@ -424,6 +424,7 @@ class Experiment:
     folder = self._settings.output_dir
     self._record.note_changes(folder, self._kept_record, model.global_step)
     self._task.before_updates(folder)
+    model.retrace()  # An evaluation of the last step used earlier settings.
     if not self._best or not model.global_step:
       # A history in this folder is of another training.
       best_checkpoint.delete_history(folder)

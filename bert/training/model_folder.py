@@ -260,10 +260,5 @@ def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   training checkpoints would.
   """
   release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
-  if not output_dir or not checkpoints.exists(release):
-    return init_checkpoint
-  if init_checkpoint and init_checkpoint not in (release, output_dir):
-    logging.info(
-      "%s is not used, because %s is trained", init_checkpoint, release
-    )
-  return release
+  is_finished = output_dir and checkpoints.exists(release)
+  return release if is_finished else init_checkpoint

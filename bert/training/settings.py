@@ -20,6 +20,7 @@ from bert.training import (
   model_flags,
   model_folder,
   runtimes,
+  task_file,
 )
 from bert.training.flags import Flags, table
 
@@ -277,6 +278,7 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   """
   init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
   if not flags.do_train:
+    task_file.check_is_used(output_dir, init_checkpoint)
     init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
   if init_checkpoint is not None:
     checkpoints.find_checkpoint(init_checkpoint)

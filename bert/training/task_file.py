@@ -19,6 +19,7 @@ from bert.training import (
   huggingface_config,
   model_folder,
   registry,
+  run_record,
   sentence_folder,
 )
 from bert.training.task import Settings, Task
@@ -101,6 +102,26 @@ def check_kind(folder: str, found: str | None, wanted: str) -> None:
   raise UserError(
     f"{folder} {problem}; pass the --output_dir of a finished training{inside}"
   )
+
+
+def check_is_used(output_dir: str, init_checkpoint: str | None) -> None:
+  """Raises UserError if a run without training would use another trained model.
+
+  That is the model of a finished training in `output_dir`. Its own command may
+  still name what the training began with.
+  """
+  release = model_folder.initial_weights(output_dir, None)
+  folder = model_folder.weights_folder("", init_checkpoint)
+  if not release or not folder or read(folder)[0] is None:
+    return
+  data = (run_record.read_record(output_dir) or {}).get("data", {})
+  found, used = map(run_record.hash_of_weights, (init_checkpoint, release))
+  if found not in (used, data.get("init_checkpoint")):
+    raise UserError(
+      f"--init_checkpoint={init_checkpoint} would not be used, because "
+      f"--output_dir={output_dir} holds another trained model; omit "
+      f"--init_checkpoint to use that one, or pass another --output_dir"
+    )
 
 
 def load(

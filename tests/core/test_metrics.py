@@ -148,28 +148,28 @@ class TestSummarize:
     rows = metrics.summarize(
       {
         "MRPC": {
-          1: {"eval_loss": 0.5, "eval_f1": 0.8, "global_step": 9},
-          7: {"eval_loss": 0.25, "eval_f1": 0.6, "global_step": 9},
-          3: {"eval_loss": 0.75, "eval_f1": 0.7, "global_step": 8},
+          1: {"eval_loss": 0.5, "eval_f1": 0.8, "global_step": 9, "loss": 0.5},
+          7: {"eval_loss": 0.25, "eval_f1": 0.6, "loss": 0.25},
+          3: {"eval_loss": 0.75, "eval_f1": 0.7, "loss": 0.75},
         }
       }
     )
     # Deviations of a sample: divided by two.
     assert rows == [
-      [*COLUMNS, "best seed"],
-      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.6000", "0.8000", "1"],
-      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "0.7500", "7"],
+      [*COLUMNS, "best seed", "seeds"],
+      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.6000", "0.8000", "1", "3"],
+      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "0.7500", "7", "3"],
     ]
 
   def test_one_seed_has_no_deviation(self):
-    _, row = metrics.summarize({"data": {4: {"eval_mse": 2.0}}})
-    assert row == ["data", "eval_mse", "2.0000", "", "2.0000", "2.0000", "4"]
+    _, row = metrics.summarize({"data": {4: {"loss": 2.0}}})
+    assert row == ["data", "loss", "2.0000", "", "2.0000", "2.0000", "4", "1"]
 
   def test_small_errors_keep_their_digits(self):
     results = {1: {"eval_mse": 1.25e-8}, 2: {"eval_mse": 3.75e-8}}
     _, row = metrics.summarize({"data": results})
     # The deviation is 1.25e-8 sqrt(2).
-    shown = ["2.500e-08", "1.768e-08", "1.250e-08", "3.750e-08", "1"]
+    shown = ["2.500e-08", "1.768e-08", "1.250e-08", "3.750e-08", "1", "2"]
     assert row == ["data", "eval_mse", *shown]
 
   @hypothesis.given(
@@ -177,7 +177,8 @@ class TestSummarize:
   )
   def test_as_numpy(self, values):
     seeds = {seed: {"eval_pearson": value} for seed, value in values.items()}
-    _, (*_, mean, deviation, low, best, seed) = metrics.summarize({"a": seeds})
+    _, row = metrics.summarize({"a": seeds})
+    *_, mean, deviation, low, best, seed, _ = row
     numbers = list(values.values())
     assert float(mean) == pytest.approx(np.mean(numbers), abs=1e-4)
     variance = np.square(numbers - np.mean(numbers)).sum() / (len(numbers) - 1)

@@ -246,11 +246,15 @@ def test_labels_that_are_not_predicted_are_to_be_checked(page, write):
 
 def test_the_initial_model_is_compared_with(write):
   title = "Comparison with the initial model"
-  page = write(four_rows(initial={"eval_accuracy": 0.625}))
+  initial = {"eval_accuracy": (0.625, 0.8652341)}
+  page = write(four_rows(initial=initial, num_new=2))
   assert page.tables[title] == [
     ["metric", "initial model", "this model"],
     ["eval_accuracy", "0.6250", "0.8652"],
   ]
+  left_out = "2 rows with labels that are new to it are left out."
+  assert left_out in "".join(page.text)
+  assert left_out not in "".join(write(four_rows(initial=initial)).text)
   assert title not in write(four_rows()).tables
 
 

@@ -90,25 +90,20 @@ def test_a_classifier_is_compared_with_the_usual_label():
 
 
 @pytest.mark.parametrize(
-  ("step", "rare", "is_balanced", "wanted"),
+  ("step", "rare", "can_balance", "wanted"),
   [
-    (30, 4, False, "train for more epochs; if that does not help, add rows"),
-    (
-      900,
-      1,
-      False,
-      "pass --class_weights=balanced; if that does not help, add",
-    ),
-    (30, 1, False, "more epochs and pass --class_weights=balanced; if that"),
-    (30, 1, True, "train for more epochs; if that does not help, add rows"),
-    (900, 4, False, "add rows of it to the training set, and check"),
+    (30, 4, True, "train for more epochs; if that does not help, add rows"),
+    (900, 1, True, "pass --class_weights=balanced; if that does not help, add"),
+    (30, 1, True, "more epochs and pass --class_weights=balanced; if that"),
+    (30, 1, False, "train for more epochs; if that does not help, add rows"),
+    (900, 4, True, "add rows of it to the training set, and check"),
   ],
 )
-def test_what_costs_nothing_comes_first(step, rare, is_balanced, wanted):
+def test_what_costs_nothing_comes_first(step, rare, can_balance, wanted):
   truth = [0] * 6 + [1] * 6 + [2] * rare
   found = classified(truth, [0] * 6 + [1] * 6 + [0] * rare, ["a", "b", "c"])
   found.results = {"eval_accuracy": 0.5, "global_step": step}
-  found.is_balanced = is_balanced
+  found.can_balance = can_balance
   (advice,) = found.sample().advice
   assert wanted in advice
   assert advice.count(".") == 2  # That of 0.00, and the last.

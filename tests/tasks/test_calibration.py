@@ -1,5 +1,6 @@
 """Temperatures: SciPy's optimum, in everything that uses a model."""
 
+import dataclasses
 import json
 import re
 
@@ -13,7 +14,7 @@ import tiny_task
 
 import bert
 from bert.export import huggingface, onnx_model
-from bert.tasks import calibration
+from bert.tasks import calibration, classification
 
 RNG = np.random.default_rng(3)
 LOGITS = RNG.normal(size=[200, 3]) * 4
@@ -142,6 +143,25 @@ def test_a_trained_model_can_be_calibrated_later(trained, tmp_path):
   page = (out / "report.html").read_text()
   for name, value in (("eval_batch_size", 3), ("do_train", True)):
     assert re.search(rf">{name}</code>.{{,20}}<td><code>{value}</code>", page)
+  # The command that trained it, which has no step left, keeps them, too.
+  before = tiny_task.results(out)["eval_loss"]
+  changes = {"num_train_epochs": 4, **tiny_task.HEAD_ONLY}
+  command = tiny_task.flags(files, out, **changes)
+  again = [*command, "--do_train", "--do_eval"]
+  _, log = scripts.fork("run_classifier.py", *again)
+  assert "Nothing left to train" in log
+  assert json.loads(path.read_text())["temperatures"] == [found]
+  assert tiny_task.results(out)["eval_loss"] == pytest.approx(before, rel=1e-6)
+
+
+def test_further_training_forgets_the_temperatures(tmp_path):
+  settings = classification.ClassifierSettings(labels=("a", "b"))
+  calibrated = dataclasses.replace(settings, temperatures=(2.0,))
+  task = classification.ClassificationTask(calibrated)
+  task.before_updates(str(tmp_path))
+  found = json.loads((tmp_path / "task.json").read_text())
+  assert found["temperatures"] == []
+  assert task.settings == settings
 
 
 def test_numbers_cannot_be_calibrated(trained, tmp_path):

@@ -349,6 +349,17 @@ class TestScore:
     expected |= {"eval_loss": loss, "loss": loss}
     assert results == pytest.approx(expected)
 
+  @pytest.mark.parametrize(("count", "wanted"), [(10, True), (9, False)])
+  def test_few_rows_of_a_label_are_not_to_be_balanced(self, count, wanted):
+    names = [*LABELS, *LABELS[:-1]] * 5 + LABELS[-1:] * (count - 5)
+    train = [InputExample("", "a", None, name) for name in names]
+    task = make_task()
+    task.log_data({"train": [RowSet("train", "", train, None, 0)]})
+    row = {"logits": np.zeros(len(LABELS), np.float32), "label_ids": 0}
+    answers = iter([task.answer(None, [row])])
+    dev = task.score(RowSet("dev", "", None, None, 1), answers)
+    assert dev.can_balance == wanted
+
 
 def write(task, folder, logits):
   """Writes what a task predicts for a text from its logits."""

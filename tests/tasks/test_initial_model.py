@@ -33,12 +33,19 @@ def test_labels_are_compared_by_name(folders):
   label_type = label_types.Classification(["new", *LABELS[::-1][:2]])
   truth = np.arange(len(TEXTS)) % 3
   examples = [InputExample(str(i), text) for i, text in enumerate(TEXTS)]
-  found = initial_model.scores(
-    folder, label_type, ["accuracy"], examples, truth
+  ours = np.zeros(len(TEXTS), int)
+  found, num_new = initial_model.scores(
+    folder, label_type, ["accuracy"], examples, truth, ours + 2
   )
   given = [label_type.labels[index] for index in truth]
-  wanted = sklearn_metrics.accuracy_score(given, predicted)
-  assert found == {"eval_accuracy": pytest.approx(wanted)}
+  # Rows with the new label are left out; of the others, ours has one half.
+  pairs = [p for p in zip(given, predicted, strict=True) if p[0] != "new"]
+  wanted = sklearn_metrics.accuracy_score(*zip(*pairs, strict=True))
+  assert found == {"eval_accuracy": (pytest.approx(wanted), 0.5)}
+  assert num_new == len(TEXTS) // 3
+  label_type = label_types.Classification(["new", *LABELS])
+  nothing = initial_model.scores(folder, label_type, [], examples, ours, ours)
+  assert nothing == ({}, 0)
 
 
 def test_several_labels(folders):
@@ -54,11 +61,13 @@ def test_several_labels(folders):
     for answer in answers
   ]
   examples = [InputExample("", *pair) for pair in pairs]
-  found = initial_model.scores(
-    folder, label_type, ["f1_micro"], examples, truth
+  truth[:, -1] = np.arange(len(truth)) == 0
+  found, num_new = initial_model.scores(
+    folder, label_type, ["f1_micro"], examples, truth, truth
   )
-  wanted = sklearn_metrics.f1_score(truth, predicted, average="micro")
-  assert found == {"eval_f1_micro": pytest.approx(wanted)}
+  wanted = sklearn_metrics.f1_score(truth[1:], predicted[1:], average="micro")
+  assert found == {"eval_f1_micro": (pytest.approx(wanted), 1.0)}
+  assert num_new == 1
 
 
 def test_numbers(folders):
@@ -66,11 +75,11 @@ def test_numbers(folders):
   values = [answer["value"] for answer in bert.load(folder)(TEXTS)]
   truth = np.arange(len(TEXTS), dtype=np.float64)
   examples = [InputExample("", text) for text in TEXTS]
-  found = initial_model.scores(
-    folder, label_types.Regression(), ["mse"], examples, truth
+  found, _ = initial_model.scores(
+    folder, label_types.Regression(), ["mse"], examples, truth, truth
   )
   wanted = np.mean(np.square(truth - values))
-  assert found == {"eval_mse": pytest.approx(wanted, rel=1e-5)}
+  assert found == {"eval_mse": (pytest.approx(wanted, rel=1e-5), 0.0)}
 
 
 def test_its_truncated_texts_are_said_to_be_its(folders, caplog):
@@ -78,7 +87,8 @@ def test_its_truncated_texts_are_said_to_be_its(folders, caplog):
   examples = [InputExample("", "the north of " * 40), InputExample("", "the")]
   label_type = label_types.Classification(LABELS)
   with caplog.at_level("INFO", "absl"):
-    initial_model.scores(folder, label_type, [], examples, np.zeros(2, int))
+    zeros = np.zeros(2, int)
+    initial_model.scores(folder, label_type, [], examples, zeros, zeros)
   wanted = f"to --max_seq_length=32 for the initial model, {folder}"
   assert caplog.text.count("Truncated") == caplog.text.count(wanted) == 1
 
@@ -90,7 +100,8 @@ def test_models_of_other_labels_are_not_compared(folders):
     ("regression", label_types.Classification(LABELS)),
     ("multilabel", label_types.Classification(LABELS)),
   ):
-    assert not initial_model.scores(folders[kind], label_type, [], [], None)
+    found = initial_model.scores(folders[kind], label_type, [], [], None, None)
+    assert found == ({}, 0)
 
 
 def test_only_the_model_of_a_folder_is_compared(folders, tmp_path):

@@ -15,6 +15,7 @@ from table_files import write, write_rows
 from bert.tasks import classification, tabular
 from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
+from bert.tasks.seen_rows import SeenRows, row_hash
 
 
 def labeled(folder, labels, name="train.tsv"):
@@ -219,7 +220,12 @@ MISSING = "/x:3: --{}=.* is missing; pass text"
 # What is read, the content of the file, the arguments, and the error.
 WRONG = [
   ("train", None, {}, "^--train_file is required; pass the file to train on"),
-  ("dev", None, {}, "^--dev_file is required; pass the file to evaluate"),
+  (
+    "dev",
+    None,
+    {},
+    "^--dev_file is required; pass the file .*, or the --train_file of the tr",
+  ),
   ("test", None, {}, "^--test_file is required; pass the file to pred"),
   ("train", WHOLE + '{"label": "x"}', {}, MISSING.format("text_a_column")),
   ("train", WHOLE + '{"text": [5]}', {}, r":3: --text_a_column=text is \[5\];"),
@@ -330,6 +336,20 @@ def test_ids_of_a_test_set(tmp_path):
   # Only predictions need them.
   processor = tabular.TableProcessor(train_file=path, id_column="key")
   assert len(processor.get_train_examples()) == 1
+
+
+def test_held_out_texts_that_were_trained_on_are_left_out(tmp_path, caplog):
+  path = labeled(tmp_path, "ababa")
+  examples = tabular.TableProcessor(train_file=path, dev_file=path)
+  hashes = list(map(row_hash, examples.get_train_examples()))
+  # Two of the rows that were held out have the texts of rows for training.
+  seen = SeenRows(frozenset(hashes[:3]), frozenset(hashes[1:4]))
+  processor = tabular.TableProcessor(
+    train_file=path, labels=["a", "b"], seen=seen
+  )
+  with caplog.at_level(logging.INFO, "absl"):
+    assert texts(processor.get_dev_examples()) == ["text 0", "text 4"]
+  assert "; left out, as also trained on: 2 held-out texts" in caplog.text
 
 
 def test_one_row_is_not_divided(tmp_path):
@@ -467,6 +487,7 @@ class TestSplit:
 class TestWarnings:
   def test_rare_labels(self, caplog):
     many = [str(n) for n in range(30)]
+    fewest = []
     for labels, label_type in (
       (["a", "a", "c", "b"], label_types.Classification(["a", "b", "c"])),
       (["1", "2"], label_types.Regression()),
@@ -476,15 +497,19 @@ class TestWarnings:
       (["b", "b"], label_types.Classification(["c", "b", "a"])),
       (["a", ""], label_types.Multilabel(["a", "b"])),
     ):
-      tabular.log_rare_labels(made(labels), label_type)
+      fewest.append(tabular.log_rare_labels(made(labels), label_type))
+    assert fewest == [1, 0, 1, 2, 1, 0, 0]
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     messages = [record.getMessage() for record in caplog.records]
     once = "with a single example in the training set:"
     never = "with no example in the training set:"
-    assert messages[:2] == [f"2 labels {once} 'b', 'c'", f"1 label {once} 'a'"]
-    assert messages[2].startswith(f"30 labels {once} '0', '1', '2',")
-    assert messages[2].endswith(" and 10 more")
-    assert messages[3:] == [
+    remedy = "; add rows, or merge such a label with another one"
+    assert all(message.endswith(remedy) for message in messages)
+    found = [message.removesuffix(remedy) for message in messages]
+    assert found[:2] == [f"2 labels {once} 'b', 'c'", f"1 label {once} 'a'"]
+    assert found[2].startswith(f"30 labels {once} '0', '1', '2',")
+    assert found[2].endswith(" and 10 more")
+    assert found[3:] == [
       f"2 labels {never} 'c', 'a'",
       f"1 label {never} 'b'",
       f"1 label {once} 'a'",

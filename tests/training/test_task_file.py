@@ -8,6 +8,7 @@ import pytest
 import task_folders
 
 import bert
+import run_classifier
 import run_squad
 from bert.commands import export_model
 from bert.errors import UserError
@@ -16,7 +17,7 @@ from bert.tasks.classification import ClassificationTask
 from bert.tasks.features import VectorTask
 from bert.tasks.squad_model import SquadTask
 from bert.tasks.tagging import TaggingTask
-from bert.training import task_file
+from bert.training import run_record, task_file
 
 
 def write(folder, **contents):
@@ -172,3 +173,42 @@ def test_weights_that_are_missing_are_named(tmp_path, kind):
   ):
     with pytest.raises(UserError, match=wanted):
       load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  ("name", "script", "flags"),
+  [
+    ("classification", run_classifier, {"task_name": "mrpc", "data_dir": "x"}),
+    ("squad", run_squad, {}),
+  ],
+)
+def test_a_trained_model_that_would_not_be_used(
+  tmp_path, golden, goldens, name, script, flags
+):
+  for folder in ("out", "other", "release"):
+    (tmp_path / folder).mkdir()
+  out, other = (
+    task_folders.write(tmp_path / folder, name, golden, goldens, seed)
+    for seed, folder in enumerate(("out", "other"))
+  )
+  with pytest.raises(UserError) as error:
+    script.run(
+      do_predict=True,
+      **flags,
+      predict_file=None if flags else __file__,
+      init_checkpoint=other,
+      output_dir=out,
+    )
+  assert str(error.value) == (
+    f"--init_checkpoint={other} would not be used, because --output_dir={out} "
+    f"holds another trained model; omit --init_checkpoint to use that one, or "
+    f"pass another --output_dir"
+  )
+  # The command of a training names what it began with, as the original's does.
+  release = task_folders.write(tmp_path / "release", "", golden, goldens)
+  for given in (None, release, out, f"{out}/bert_model.ckpt"):
+    task_file.check_is_used(out, given)
+  data = {"init_checkpoint": run_record.hash_of_weights(other)}
+  write(tmp_path / "out", flags={"flags": {}, "data": data})
+  task_file.check_is_used(out, other)
+  task_file.check_is_used(release, None)
