@@ -90,9 +90,10 @@ def check_known(what: str, value: str, known: Collection[str]) -> None:
   """
   if value not in known:
     names = list(known)
-    raise UserError(
-      f"{what} is not one of {listing(names)}{did_you_mean(str(value), names)}"
-    )
+    problem = f"one of {listing(names)}{did_you_mean(str(value), names)}"
+    if not names:
+      problem = "known, as there are none; omit it"
+    raise UserError(f"{what} is not {problem}")
 
 
 def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
