@@ -83,6 +83,12 @@ def did_you_mean(
   return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
 
 
+def check_given(what: str, value: object, remedy: str) -> None:
+  """Raises UserError unless there is a value; the remedy says what to pass."""
+  if not value:
+    raise UserError(f"{what} is required; pass {remedy}")
+
+
 def check_known(what: str, value: str, known: Collection[str]) -> None:
   """Raises UserError unless a name is one of those that are known.
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 from absl import logging
 
-from bert.errors import UserError, did_you_mean
+from bert.errors import UserError, check_given, did_you_mean
 from bert.data import files
 
 # What makes a run use the flags of each kind, see `Flag.used`.
@@ -161,9 +161,8 @@ class Flags:
     `value` says what to pass; by default one of the choices.
     """
     for name in names:
-      if not self[name]:
-        value = value or " or ".join(self.rows[name].choices) or "a value"
-        raise UserError(f"--{name} is required; pass {value}")
+      value = value or " or ".join(self.rows[name].choices) or "a value"
+      check_given(f"--{name}", self[name], value)
 
   def require_one(self, *names: str) -> None:
     """Raises UserError if none of these flags is given."""
