@@ -300,7 +300,7 @@ def _problem_of_output(path):
 def check_output_folder(path: str, may_be_remote: bool = True) -> None:
   """Raises UserError unless --output_dir can be created and written to."""
   if files.is_remote(path):
-    is_valid, problem = may_be_remote, f"{path} is remote; pass a local folder"
+    is_valid, problem = may_be_remote, "the folder is remote; pass a local one"
   else:
     # The folder itself, or the nearest one above it that exists.
     existing = os.path.abspath(path)

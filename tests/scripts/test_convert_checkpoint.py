@@ -163,7 +163,7 @@ download.py --command=glue --names=MPRC --output_dir OUT
 download.py squad --output_dir=OUT --offline
   --offline ... omit --offline
 download.py squad --output_dir=gs://a/b
-  --output_dir=gs://a/b ... is remote; pass a local folder
+  --output_dir=gs://a/b: the folder is remote; pass a local one
 download.py model bert_base
   'bert_base' is neither hf://
 """
