@@ -128,10 +128,11 @@ def check_layout(
   wanted = {"dynamic_masking": len(sizes) == 1, **sizes}
   for name, value in wanted.items():
     if flags[name] != value:
-      raise UserError(
-        f"--{name}={flags[name]}, but {first} was made for --{name}={value}; "
-        f"pass that"
-      )
+      found = f"{first} was made for --{name}={value}; pass that"
+      if name == "dynamic_masking":
+        state = "not masked" if value else "masked already"
+        found = f"the words of {first} are {state}; pass --{name}={value}"
+      raise UserError(f"--{name}={flags[name]}, but {found}")
   return layout
 
 

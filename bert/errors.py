@@ -83,6 +83,12 @@ def did_you_mean(
   return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
 
 
+def check_given(what: str, value: object, remedy: str) -> None:
+  """Raises UserError unless there is a value; the remedy says what to pass."""
+  if not value:
+    raise UserError(f"{what} is required; pass {remedy}")
+
+
 def check_known(what: str, value: str, known: Collection[str]) -> None:
   """Raises UserError unless a name is one of those that are known.
 
@@ -90,9 +96,10 @@ def check_known(what: str, value: str, known: Collection[str]) -> None:
   """
   if value not in known:
     names = list(known)
-    raise UserError(
-      f"{what} is not one of {listing(names)}{did_you_mean(str(value), names)}"
-    )
+    problem = f"one of {listing(names)}{did_you_mean(str(value), names)}"
+    if not names:
+      problem = "known, as there are none; omit it"
+    raise UserError(f"{what} is not {problem}")
 
 
 def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:

@@ -10,6 +10,7 @@ An interrupted download continues with the same command. The folder is printed.
 import itertools
 import sys
 
+from bert.errors import check_given
 from bert.data import datasets, downloads
 from bert.training import flag_table, startup
 from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
@@ -53,12 +54,12 @@ def name_command(arguments: list[str]) -> list[str]:
 
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag is missing or wrong."""
-  value = "squad, or glue TASK..., or model NAME..., after download.py"
-  flags.require("command", value=value)
-  if flags.command == "squad":
-    flags.warn_if_given("omit it", "names")
-  else:
-    flags.require("names", value=value)
+  is_complete = bool(flags.names) == (flags.command != "squad")
+  check_given(
+    "a complete command",
+    flags.command and is_complete,
+    "squad, or glue TASK..., or model NAME..., after download.py",
+  )
   if flags.command == "model":
     flags.warn_if_given("set BERT_CACHE to move models", "output_dir")
     for name in flags.names:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tokenization
-from bert.errors import UserError, plural
+from bert.errors import UserError
 from bert.data import files, records, sequences, text_files, vocabulary
 
 SPECIAL = tokenization.SpecialPieces()
@@ -99,11 +99,13 @@ def check_documents(count: int, is_paired: bool, source: str) -> None:
   """Raises UserError for too few documents with text, of which pairs need 2."""
   needed = 2 if is_paired else 1
   if count < needed:
-    other = "--next_sentence_prediction=false" if count else "other text"
+    what, remedy = "no text that the tokenizer keeps", "pass other text"
+    if count:
+      what = "1 document with text that the tokenizer keeps, fewer than 2"
+      remedy = "separate documents by empty lines, pass "
+      remedy += "--next_sentence_prediction=false"
     raise UserError(
-      f"{source} has {plural(count, 'document')} with text that the tokenizer "
-      f"keeps, fewer than {needed}; separate documents by empty lines, raise "
-      f"--shard_mb if it is set, or pass {other}"
+      f"{source} has {what}; {remedy}, or raise --shard_mb if it is set"
     )
 
 

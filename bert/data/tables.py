@@ -67,16 +67,19 @@ class Table:
     found, width = self.find_column(column), len(self.rows[0])
     if found is not None:
       return found
+    what = f"--{flag}={column}: {self.path} has no such column"
     if self.names is None:
       remedy = f"without a header, pass an index from {-width} to {width - 1}"
     else:
       remedy = f"its columns are {listing(self.names)}"
-    if width == 1:
+    if flag is None:
+      what = f"{self.path} needs a column {column!r}"
+      remedy += "; rename the column"
+    elif width == 1:
       remedy += "; pass the character between columns as --delimiter"
     elif self.names is not None:
       remedy += did_you_mean(str(column), self.names)
-    what = f"--{flag}={column}" if flag else f"column {column!r}"
-    raise UserError(f"{what}: {self.path} has no such column; {remedy}")
+    raise UserError(f"{what}; {remedy}")
 
   def find_column(self, column: str | int) -> int | None:
     """As `column_index`; None if there is no such column."""

@@ -100,6 +100,10 @@ class ClassifierSettings(Settings):
   temperatures: tuple[float, ...] = ()
   held_out: str = ""
   trained_on: str = ""
+  fixed = (
+    *("kind", "labels", "mean", "deviation", "is_pair"),
+    *("held_out", "trained_on"),
+  )
 
   def seen(self) -> SeenRows | None:
     """The rows that the model has seen; None if they are not known."""

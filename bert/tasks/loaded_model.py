@@ -258,7 +258,8 @@ def make_task(
   settings = cls.Settings()
   if "max_seq_length" not in fields:
     settings = cls.default_settings(model.config)
-  known = [*(f.name for f in dataclasses.fields(settings)), *_OF_ENGINE]
+  names = [field.name for field in dataclasses.fields(settings)]
+  known = [*(n for n in names if n not in cls.Settings.fixed), *_OF_ENGINE]
   for name in options:
     check_known(f"the option {name!r} of a {kind} model", name, known)
   options = {

@@ -87,6 +87,8 @@ def make_runs(request: Request) -> list[Run]:
   tasks, in one subfolder per task.
   """
   tasks = find_tasks(request.task_name)
+  # A task that another's model predicts comes after it.
+  tasks.sort(key=lambda t: bool(t in glue.TASKS and glue.TASKS[t].model_of))
   runs = []
   for seed in range(request.seed, request.seed + request.num_seeds):
     folder = request.output_dir

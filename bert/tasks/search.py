@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.errors import UserError, check_known
+from bert.errors import UserError, check_given, check_known, listing
 from bert.data import downloads, hnsw
 from bert.data.vector_index import Row, VectorIndex
 from bert.tasks import loaded_model, text_index
@@ -74,7 +74,7 @@ class Reranker:
     labels = self.model.labels
     if label is None and len(labels) == 2:
       return 1
-    label = label or ""
+    check_given("--relevant_label", label, f"one of {listing(labels)}")
     check_known(f"--relevant_label={label}", label, labels)
     return labels.index(label)
 

@@ -147,6 +147,7 @@ class SquadSettings(ReadingSettings, Settings):
   max_answer_length: int = DecodingSettings.max_answer_length
   null_score_diff_threshold: float | None = None
   init_checkpoint: str | None = None
+  fixed = ("init_checkpoint",)
 
 
 class Answered(NamedTuple):

@@ -48,6 +48,7 @@ class TaggerSettings(Settings):
   scheme: str | None = None
   label_all_tokens: bool = False
   max_context: bool = False
+  fixed = ("labels", "scheme", "label_all_tokens")
 
 
 class Tagged(NamedTuple):

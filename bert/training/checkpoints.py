@@ -230,12 +230,6 @@ class Checkpoint:
     self.prefix = prefix
     self.skipped = frozenset()
     self.kept_rows = {}
-    if huggingface_weights.is_weights(prefix):
-      self._reader = huggingface_weights.Weights(prefix)
-    else:
-      with _readable(prefix):
-        found = _literal_prefix(prefix, self)
-        self._reader = tf.train.load_checkpoint(found)
     shapes = self._reader.get_variable_to_shape_map()
     self._names = _their_names(shapes)
     for ours, theirs in self._names.items():
@@ -246,6 +240,17 @@ class Checkpoint:
       for name, shape in shapes.items()
       if not (weights_only and is_training_state(name))
     }
+
+  @functools.cached_property
+  def _reader(self):
+    if huggingface_weights.is_weights(self.prefix):
+      return huggingface_weights.Weights(self.prefix)
+    with _readable(self.prefix):
+      return tf.train.load_checkpoint(_literal_prefix(self.prefix, self))
+
+  def __getstate__(self) -> dict:
+    # A reader of TensorFlow cannot be pickled; the copy opens its own.
+    return {k: v for k, v in vars(self).items() if k != "_reader"}
 
   def __contains__(self, name: str) -> bool:
     return name in self.shapes and name not in self.skipped

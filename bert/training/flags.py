@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 from absl import logging
 
-from bert.errors import UserError, did_you_mean
+from bert.errors import UserError, check_given, did_you_mean
 from bert.data import files
 
 # What makes a run use the flags of each kind, see `Flag.used`.
@@ -161,9 +161,8 @@ class Flags:
     `value` says what to pass; by default one of the choices.
     """
     for name in names:
-      if not self[name]:
-        value = value or " or ".join(self.rows[name].choices) or "a value"
-        raise UserError(f"--{name} is required; pass {value}")
+      value = value or " or ".join(self.rows[name].choices) or "a value"
+      check_given(f"--{name}", self[name], value)
 
   def require_one(self, *names: str) -> None:
     """Raises UserError if none of these flags is given."""
@@ -301,7 +300,7 @@ def _problem_of_output(path):
 def check_output_folder(path: str, may_be_remote: bool = True) -> None:
   """Raises UserError unless --output_dir can be created and written to."""
   if files.is_remote(path):
-    is_valid, problem = may_be_remote, f"{path} is remote; pass a local folder"
+    is_valid, problem = may_be_remote, "the folder is remote; pass a local one"
   else:
     # The folder itself, or the nearest one above it that exists.
     existing = os.path.abspath(path)

@@ -114,9 +114,11 @@ class Settings:
 
   Attributes:
     max_seq_length: maximum length of a row in word pieces.
+    fixed: names of those that are no options of `bert.load`.
   """
 
   max_seq_length: int = 128
+  fixed = ("labels",)  # No field of the dataclass.
 
   def check(self) -> None:
     """Raises ValueError if a value is wrong."""

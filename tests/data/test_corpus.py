@@ -141,8 +141,8 @@ def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
     (b"a\n\nb\ncaf\xe9\n", "x.txt", [":4: byte 8 is not UTF-8", "convert"]),
     (bz2.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
     (lzma.compress(b"a"), "x.txt", ["x.txt:1: the file is compressed; decom"]),
-    (b"\n \n", "x.txt", ["x.txt has 0 documents with text", "other text"]),
-    (b"", "x.txt", ["x.txt has 0 documents"]),
+    (b"\n \n", "x.txt", ["x.txt has no text that", "other text"]),
+    (b"", "x.txt", ["x.txt has no text that"]),
     (b"text", "x.txt.gz", ["x.txt.gz is not a complete gzip file", "again"]),
     (
       gzip.compress(random.Random(1).randbytes(50).hex().encode(), mtime=0)[
@@ -262,7 +262,7 @@ def test_an_error_in_a_shard_leaves_nothing(tmp_path, config, num_workers):
   (out / "0").write_text("what was there")
   (out / "0.partial.tmp-shard-00099-0").write_text("of a run that was killed")
   outputs = [str(out / "0"), str(out / "1")]
-  with pytest.raises(ValueError, match=r"0\.txt has 0 documents .*--shard_mb"):
+  with pytest.raises(ValueError, match=r"0\.txt has no text .*--shard_mb"):
     _write_records(found, config, outputs, num_workers)
   assert os.listdir(out) == ["0"]
   assert (out / "0").read_text() == "what was there"

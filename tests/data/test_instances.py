@@ -505,14 +505,16 @@ class TestReading:
 class TestErrors:
   @pytest.mark.parametrize("next_sentence", [True, False])
   def test_no_text(self, next_sentence):
-    with pytest.raises(ValueError, match=r"^the input has 0 documents [^\n]+$"):
+    with pytest.raises(
+      ValueError, match=r"^the input has no text that [^\n]+$"
+    ):
       iterate([], next_sentence_prediction=next_sentence)
 
   def test_one_document(self):
     documents = [[["a"], ["b"]]]
     message = (
-      "^the input has 1 document .* by empty lines, .* or pass "
-      "--next_sentence_prediction=false$"
+      "^the input has 1 document .* by empty lines, pass "
+      "--next_sentence_prediction=false, or raise --shard_mb"
     )
     with pytest.raises(ValueError, match=message):
       iterate(documents)

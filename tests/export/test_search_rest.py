@@ -150,7 +150,7 @@ class TestRerank:
       {"query": "a", "documents": [1]},
       r"documents\[0\]: text is not a",
     ),
-    (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label= is n"),
+    (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label is r"),
     (2, "rerank", {"query": "a", "documents": ["b"]}, "is no model of pairs"),
   ],
 )

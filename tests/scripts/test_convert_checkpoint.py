@@ -145,11 +145,13 @@ EXTRACT --init_checkpoint=FILES/theirs --do_lower_case=false
 EXTRACT --init_checkpoint=wwm_cased_L-24_H-1024_A-16 --offline
   wwm_cased_L-24_H-1024_A-16 does not exist ... omit --offline
 download.py
-  --command is required; pass squad, or glue TASK
+  a complete command is required; pass squad, or glue TASK
 download.py data
   --command=data ... glue|squad|model
 download.py glue
-  --names is required; pass squad, or glue TASK
+  a complete command is required; pass squad, or glue TASK
+download.py squad MRPC
+  a complete command is required; pass squad, or glue TASK
 download.py glue MPRC
   the task 'MPRC' is not one of ... did you mean 'MRPC'?
 download.py --output_dir=OUT glue MPRC
@@ -161,7 +163,7 @@ download.py --command=glue --names=MPRC --output_dir OUT
 download.py squad --output_dir=OUT --offline
   --offline ... omit --offline
 download.py squad --output_dir=gs://a/b
-  --output_dir=gs://a/b ... is remote; pass a local folder
+  --output_dir=gs://a/b: the folder is remote; pass a local one
 download.py model bert_base
   'bert_base' is neither hf://
 """

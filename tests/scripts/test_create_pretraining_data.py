@@ -413,9 +413,9 @@ MISTAKES = """
 --input_file=FILES/plain.txt.gz
   FILES/plain.txt.gz is not a complete gzip file ... again
 --input_file=FILES/blank.txt
-  FILES/blank.txt has 0 documents with text ... separate documents
+  FILES/blank.txt has no text that the tokenizer keeps; pass other text
 --input_file=FILES/control.txt
-  FILES/control.txt has 0 documents ... tokenizer keeps
+  FILES/control.txt has no text that the tokenizer keeps; pass other text
 --input_file=FILES/one.txt
   FILES/one.txt ... empty lines ... --next_sentence_prediction=false
 --vocab_file=
@@ -430,7 +430,7 @@ MISTAKES = """
 
 BEAM_MISTAKES = """
 --runner=FnApiRunner --input_file=FILES/dropped.txt --shard_mb=1e-6
-  dropped.txt has 0 documents with text ... pass other text
+  dropped.txt has no text that the tokenizer keeps ... raise --shard_mb
 --runner=apache_beam.runners.FnApiRuner
   --runner=apache_beam.runners.FnApiRuner:
 --runner=FnApiRuner

@@ -333,11 +333,11 @@ MISTAKES = """
 --max_predictions_per_seq=20
   =20, but FILES/default.tfrecord was made ... _per_seq=10; pass that
 --input_file=FILES/unmasked.tfrecord
-  FILES/unmasked.tfrecord was made for --dynamic_masking=True; pass that
+  FILES/unmasked.tfrecord are not masked; pass --dynamic_masking=True
 --do_whole_word_mask
   --do_whole_word_mask=True ... create_pretraining_data.py ... --dynamic_masking
 --dynamic_masking --vocab_file=FILES/model/vocab.txt
-  default.tfrecord was made for --dynamic_masking=False; pass that
+  default.tfrecord are masked already; pass --dynamic_masking=False
 --dynamic_masking --input_file=FILES/unmasked.tfrecord
   --vocab_file is required
 --dynamic_masking --input_file=FILES/unmasked.tfrecord --vocab_file=SMALL

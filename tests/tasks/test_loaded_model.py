@@ -87,6 +87,8 @@ def test_wrong_inputs_are_named(name, inputs, words, folders):
   [
     ({"task": "translation"}, ["task='translation'", "'tagging'"]),
     ({"pooling": "mean"}, ["pooling", "tagging model"]),
+    ({"max_seq_len": 3}, ["'max_seq_length', 'max_context', 'batch_size'"]),
+    ({"task": "vectors", "prompt": "q"}, ["prompt='q' is not known"]),
   ],
 )
 def test_wrong_options_are_named(options, words, folders):

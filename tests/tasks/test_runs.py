@@ -52,6 +52,12 @@ def test_all_is_expanded_beside_other_tasks():
   assert names == ["xnli", *glue.GLUE_TASKS]
 
 
+def test_a_model_is_trained_before_another_task_uses_it():
+  asked = request(task_name=["AX", "MNLI"], splits=("train", "test"))
+  names = [run.task for run in runs.make_runs(asked)]
+  assert names == ["mnli", "ax"]
+
+
 def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
   scaled = label_types.Regression(250.0, 30.0)
   settings = make_task(tmp_path, assets_of(scaled)).settings

@@ -134,14 +134,14 @@ def test_the_layout_of_beir(tmp_path):
     ),
     (
       {"qrels": [{"query-id": "q", "score": "1"}]},
-      "column 'corpus-id': .*no such column; its",
+      "qrels.tsv needs a column 'corpus-id'; its col.*; rename the column",
     ),
     ({"qrels": QRELS[1:]}, "qrels.tsv has no row with a score abo"),
     ({"corpus": [CORPUS[0], CORPUS[0]]}, "corpus.jsonl:2: the id 'd1' is al"),
     ({"corpus": [{"_id": "d1", "text": ""}]}, "corpus.jsonl:1: text is ''"),
     (
       {"queries": [{"id": "q1", "text": "a"}]},
-      "column '_id': .*no such column; its",
+      "queries.jsonl needs a column '_id'; .* 'id', 'text'; rename the column$",
     ),
   ],
 )

@@ -649,6 +649,23 @@ def test_the_first_checkpoint_has_all_weights(tmp_path, name, call):
   assert not (tmp_path / "model.ckpt-12.index").exists()
 
 
+def test_a_training_goes_on_with_a_teacher_of_another_width(
+  tmp_path, monkeypatch
+):
+  """Its projection of hidden states is not in the checkpoint."""
+  toy_model.toy(tmp_path)[0].train(toy_model.TRAIN, 2, 2)
+  model_fn = toy_model.model_fn
+
+  def taught(features, labels, mode, params):
+    variables.get_variable(checkpoints.PROJECTION, [1])
+    return model_fn(features, labels, mode, params)
+
+  monkeypatch.setattr(toy_model, "model_fn", taught)
+  model, _ = toy_model.toy(tmp_path)
+  model.train(toy_model.TRAIN, 2, 3)
+  assert _weights(model) == {"weight": 1 + 2 + 3}
+
+
 MIRRORED = """
 import json, pathlib, sys, tempfile
 sys.path.insert(0, {tests!r})
