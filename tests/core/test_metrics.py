@@ -35,6 +35,8 @@ CORRELATIONS = ("matthews", "pearson", "spearman")
     ("matthews", LABELS, GUESSES, (2 * 4 - 1 * 1) / math.sqrt(3 * 3 * 5 * 5)),
     ("mse", LABELS, GUESSES, 2 / 8),
     ("accuracy", LABEL_SETS, GUESSED_SETS, 2 / 3),
+    # A row with one right label of two is wrong.
+    ("accuracy", LABEL_SETS, [[1, 0], [0, 1], [1, 0]], 1 / 3),
     ("f1_micro", LABEL_SETS, GUESSED_SETS, 2 * 2 / (2 * 2 + 1 + 1)),
     # 2 / (2 + 1) in both columns.
     ("f1_macro", LABEL_SETS, GUESSED_SETS, 2 / 3),

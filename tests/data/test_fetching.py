@@ -126,6 +126,23 @@ def test_a_whole_answer_replaces_what_is_there(server, tmp_path, second):
   assert _fetch(server, tmp_path, first, second) == BODY[::-1]
 
 
+def test_a_server_without_versions_starts_again(server, tmp_path):
+  for headers in ({}, {"ETag": 'W/"weak"'}):
+    first = Answer(BODY, headers=headers, cut=30_000)
+    folder = tmp_path / str(len(headers))
+    assert _fetch(server, folder, first, Answer(BODY, headers=headers)) == BODY
+    assert server.requests[-1] == ("GET", "/file", None)
+
+
+def test_another_part_than_asked_for_is_an_error(server, tmp_path):
+  first = Answer(BODY, headers=ETAG, cut=30_000)
+  wrong = {**ETAG, "Content-Range": "bytes 0-99999/100000"}
+  with pytest.raises(UserError, match="not the rest of the file"):
+    _fetch(server, tmp_path, first, Answer(BODY, headers=wrong))
+  path = tmp_path / "new" / "file.download"
+  assert path.read_bytes() == BODY[:30_000]
+
+
 def test_parts_of_two_versions_are_not_joined(server, tmp_path):
   """The server ignores If-Range."""
   first = Answer(BODY, headers=ETAG, cut=30_000)

@@ -230,10 +230,15 @@ def _is_equal(folder, paths):
   return all((folder / p.name).read_bytes() == p.read_bytes() for p in paths)
 
 
-def test_workers_write_the_same_bytes(command, sharded, tmp_path):
+def test_workers_write_the_same_bytes(command, goldens, sharded, tmp_path):
+  """Of a compressed file, too."""
   changes, paths = sharded
+  text = tmp_path / "text.txt.gz"
+  text.write_bytes(gzip.compress((goldens / "corpus.txt").read_bytes()))
   output = ",".join(str(tmp_path / path.name) for path in paths)
-  _, log = scripts.fork(SCRIPT, *command(output, num_workers=2, **changes))
+  flags = command(output, num_workers=2, **changes, input_file=text)
+  _, log = scripts.fork(SCRIPT, *flags)
+  text.unlink()
   assert re.search(r"12 documents in \d shards for 2 workers", log)
   assert len(log.splitlines()) == 2
   assert _is_equal(tmp_path, paths)

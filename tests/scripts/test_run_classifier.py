@@ -367,17 +367,18 @@ def test_all_seeds_are_checked_before_the_first_is_trained(files, tmp_path):
   assert [path.name for path in out.iterdir()] == ["seed-2"]
 
 
-def test_the_model_of_the_folder_predicts_the_diagnostic_set(several, files):
-  out, _, _ = several
-  folder = out / "seed-3"
+def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
+  """That of the folder, and that of --init_checkpoint into a new folder."""
+  folder = several[0] / "seed-3"
   found = folder / "AX" / "test_results.tsv"
   expected = found.read_text()
   found.unlink()
-  command = tiny_task.flags(
-    files, folder, task_name="mnli,ax", data_dir=files / "several_data"
-  )
-  scripts.fork("run_classifier.py", *command, "--do_predict")
-  assert found.read_text() == expected
+  changes = {"task_name": "mnli,ax", "data_dir": files / "several_data"}
+  start = {"init_checkpoint": folder / "MNLI"}
+  for out, more in ((folder, {}), (tmp_path / "out", start)):
+    command = tiny_task.flags(files, out, **changes, **more)
+    scripts.fork("run_classifier.py", *command, "--do_predict")
+    assert (out / "AX" / "test_results.tsv").read_text() == expected
 
 
 def test_one_of_several_tasks_that_is_evaluated_is_summarized(

@@ -147,6 +147,8 @@ MISTAKES = """
   --dimensions=a,b must be whole numbers
 --loss=cosine
   --loss=cosine needs --score_column
+--loss=cosine --score_column=n --train_file=SCORED --dev_file=SCORED
+  --loss=cosine needs scores from 0 to 1 ... SCORED:3 is 5; divide ... by 5
 --dev_file= --qrels_file=x
   --queries_file is required
 --qrels_file=x --queries_file=y --corpus_file=z
@@ -159,4 +161,6 @@ MISTAKES = """
 @mistakes.each_of(MISTAKES)
 def test_a_mistake_is_one_line(files, mistake):
   good = [*flags(files, files / "out"), *COLUMNS, "--do_train", "--do_eval"]
-  mistakes.check(mistake, "run_embeddings.py", files, good)
+  scored = files / "scored.csv"
+  tiny_task.write_lines(scored, ["question,answer,n", "a,b,1", "c,d,5"])
+  mistakes.check(mistake, "run_embeddings.py", files, good, SCORED=scored)

@@ -10,6 +10,7 @@ import mistakes
 import numpy as np
 import pytest
 import scripts
+import tensorflow as tf
 import tiny_task
 
 from bert import layers
@@ -175,12 +176,20 @@ def test_the_loss_falls_and_its_curves_are_kept(trained):
 def test_a_student_that_was_stopped_ends_in_the_same_bytes(
   files, goldens, tmp_path
 ):
-  """With masks that change, so that the teacher computes in each step."""
+  """With masks that change, so that the teacher computes in each step.
+
+  The student is narrower, so that it learns a projection to the teacher's size.
+  """
   teacher = tmp_path / "teacher"
   shutil.copytree(goldens / "model", teacher)  # Two layers.
   shutil.copy(goldens / "vocab.txt", teacher)
+  config = json.loads((files / "model" / "bert_config.json").read_text())
+  narrow = tmp_path / "narrow.json"
+  narrow.write_text(json.dumps({**config, "hidden_size": 16}))
   whole, out = tmp_path / "whole", tmp_path / "killed"
   changes = {
+    "bert_config_file": narrow,
+    "init_checkpoint": None,
     "input_file": files / "unmasked.tfrecord",
     "vocab_file": files / "model" / "vocab.txt",
     "dynamic_masking": True,
@@ -192,9 +201,10 @@ def test_a_student_that_was_stopped_ends_in_the_same_bytes(
   }
   _fork(files, whole, "--do_train", **changes)
   command = ["run_pretraining.py", *_flags(files, out, **changes), "--do_train"]
+  scripts.kill_when(out / "model.ckpt-2.index", *command)
   for step, number, name, end in (
-    (3, signal.SIGTERM, "SIGTERM", "Terminated. Resume with the same command."),
-    (6, signal.SIGINT, "Ctrl-C", "in --output_dir, if there is one."),
+    (5, signal.SIGTERM, "SIGTERM", "Terminated. Resume with the same command."),
+    (8, signal.SIGINT, "Ctrl-C", "in --output_dir, if there is one."),
   ):
     path = out / f"model.ckpt-{step}.index"
     log = scripts.kill_when(path, *command, number=number)
@@ -204,8 +214,13 @@ def test_a_student_that_was_stopped_ends_in_the_same_bytes(
   assert "Continuing from" in log
   for name in WEIGHTS:
     assert (whole / name).read_bytes() == (out / name).read_bytes()
-  weights = checkpoints.Checkpoint(str(whole / "bert_model.ckpt"))
-  assert all("layer_1" not in name for name in weights.shapes)
+  training, released = (
+    [name for name, _ in tf.train.list_variables(f"{out}/{prefix}")]
+    for prefix in ("model.ckpt-12", "bert_model.ckpt")
+  )
+  assert "distillation/projection" in training
+  assert "distillation/projection" not in released
+  assert all("layer_1" not in name for name in released)
   record = json.loads((whole / "flags.json").read_text())
   assert len(record["data"]["teacher"]) == 64
 

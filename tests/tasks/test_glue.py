@@ -7,7 +7,7 @@ from tiny_task import write_tsv
 
 from bert.tasks import glue
 from bert.tasks import labels as label_types
-from bert.tasks.examples import DataProcessor
+from bert.tasks.examples import DataProcessor, InputExample
 from bert import metrics
 
 BOM = "\ufeff"
@@ -435,6 +435,18 @@ class TestSubclasses:
     lines = [["header"]] * has_header + [line.split(" ")]
     found = processor()._create_examples(lines, set_type)
     assert as_tuples(found) == [(f"{set_type}-{int(has_header)}", *example)]
+
+  def test_other_columns(self, tmp_path):
+    class Swapped(glue.MrpcProcessor):
+      def _create_examples(self, lines, set_type):
+        return [
+          InputExample(f"{set_type}-{i}", line[4], line[3], line[0])
+          for i, line in enumerate(lines[1:])
+        ]
+
+    write_tsv(tmp_path / "train.tsv", *self.LINES[:2])
+    found = Swapped().get_train_examples(str(tmp_path))
+    assert as_tuples(found) == [("train-0", "B", "A", "0")]
 
 
 class TestTable:
