@@ -132,6 +132,8 @@ FLAGS = table(
 def check_flags(flags: Flags) -> None:
   """Raises UserError if a flag that does not depend on files is wrong."""
   value = f"{runs.CUSTOM} for your own files, or a task such as MRPC"
+  if not flags.do_train:
+    value += ", or the --output_dir of a trained model"
   flags.require("task_name", value=value)
   tasks = runs.find_tasks(flags.task_name)
   xnli = [task for task in tasks if task == "xnli"]

@@ -93,6 +93,10 @@ def __getattr__(name):
     from bert.training import task
 
     return getattr(task, name)
+  if name == "UserError":
+    from bert import errors
+
+    return errors.UserError
   command = f"bert.commands.{name}"  # from bert import run_ner
   if importlib.util.find_spec(command):
     return importlib.import_module(command)

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from absl import logging
 
@@ -90,8 +90,15 @@ class Table:
       return int(column) % width
     return None
 
-  def named_rows(self) -> Iterator[tuple[str, dict]]:
-    """Yields the file and line of each row, and its values by column."""
+  def named_rows(
+    self, needed: Sequence[str] = ()
+  ) -> Iterator[tuple[str, dict]]:
+    """Yields the file and line of each row, and its values by column.
+
+    The table must have the `needed` columns.
+    """
+    for name in needed:
+      self.column_index(name)
     for line, row in zip(self.lines, self.rows, strict=True):
       yield f"{self.path}:{line}", dict(zip(self.names, row, strict=True))
 

@@ -1,5 +1,6 @@
 """How the model that a training starts from does on the same rows."""
 
+import functools
 import os
 from collections.abc import Sequence
 
@@ -56,9 +57,13 @@ def scores(
     return {}, 0
   found = np.stack(list(map(task.probabilities, model.answer_examples(known))))
   found = _translated(task.label_type.predictions(found), task, label_type)
-  before = metrics.compute(names, truth[rows], found)
-  after = metrics.compute(names, truth[rows], predictions[rows])
-  both = {name: (before[name], after[name]) for name in before}
+  both = {}
+  for key in names:
+    metric = metrics.METRICS[key]
+    if key == "f1_macro" and truth.ndim == 1:
+      metric = functools.partial(metric, without=np.flatnonzero(is_new))
+    pair = (metric(truth[rows], x) for x in (found, predictions[rows]))
+    both[f"eval_{key}"] = tuple(pair)
   return both, len(truth) - len(known)
 
 

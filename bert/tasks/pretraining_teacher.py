@@ -108,7 +108,7 @@ class PretrainingTeacher:
     elif "relations" in self._targets and config.hidden_size % heads:
       problem = (
         f"relations: the size {config.hidden_size} of the student is not a "
-        f"multiple of the {heads} heads of {flag}; omit it"
+        f"multiple of the {heads} heads of {flag}; pass hidden"
       )
     if problem:
       raise UserError(f"--distill_targets={problem}")

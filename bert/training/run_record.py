@@ -150,11 +150,14 @@ class RunRecord:
     for name, value in self._changed_flags(before).items():
       logging.warning(f"--{name}={value}: {began} {before[name]}; {remedy}")
     before, now = earlier["data"], self.content["data"]
-    for name in sorted(before.keys() & now.keys() - {*_VOCABULARIES}):
-      what = "--bert_config_file" if name == "bert_config_file" else None
-      what = f"The {name} set" if name.startswith("dev") else what
-      if what and before[name] != now[name]:
-        logging.warning(f"{what} is not the one that {began}; {remedy}")
+    changed = {n for n in before.keys() & now.keys() if before[n] != now[n]}
+    if "init_checkpoint" in changed:
+      changed.discard("bert_config_file")  # It may lie beside the checkpoint.
+    for name in sorted(changed):
+      if name in ("bert_config_file", "init_checkpoint"):
+        logging.warning(f"--{name} is not the one that {began}; {remedy}")
+      elif name.startswith("dev"):
+        logging.warning(f"The {name} set is not the one that {began}; {remedy}")
 
 
 def hash_of_weights(checkpoint: str) -> str:

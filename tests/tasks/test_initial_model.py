@@ -1,5 +1,7 @@
 """What the report says of the model that a training starts from."""
 
+import functools
+
 import shutil
 
 import numpy as np
@@ -33,18 +35,28 @@ def test_labels_are_compared_by_name(folders):
   label_type = label_types.Classification(["new", *LABELS[::-1][:2]])
   truth = np.arange(len(TEXTS)) % 3
   examples = [InputExample(str(i), text) for i, text in enumerate(TEXTS)]
-  ours = np.zeros(len(TEXTS), int)
+  ours = np.full(len(TEXTS), 2)
+  ours[1] = 0  # An old label is taken for the new one.
+  names = ["accuracy", "f1_macro"]
   found, num_new = initial_model.scores(
-    folder, label_type, ["accuracy"], examples, truth, ours + 2
+    folder, label_type, names, examples, truth, ours
   )
   given = [label_type.labels[index] for index in truth]
   # Rows with the new label are left out; of the others, ours has one half.
   pairs = [p for p in zip(given, predicted, strict=True) if p[0] != "new"]
-  wanted = sklearn_metrics.accuracy_score(*zip(*pairs, strict=True))
-  assert found == {"eval_accuracy": (pytest.approx(wanted), 0.5)}
+  columns = [*zip(*pairs, strict=True)]
+  wanted = sklearn_metrics.accuracy_score(*columns)
+  assert found["eval_accuracy"] == (pytest.approx(wanted), 0.5)
+  score = functools.partial(
+    sklearn_metrics.f1_score, average="macro", zero_division=0
+  )
+  kept = truth > 0
+  wanted = score(*columns), score(truth[kept], ours[kept], labels=[1, 2])
+  assert found["eval_f1_macro"] == pytest.approx(wanted)
   assert num_new == len(TEXTS) // 3
   label_type = label_types.Classification(["new", *LABELS])
-  nothing = initial_model.scores(folder, label_type, [], examples, ours, ours)
+  new = np.zeros(len(TEXTS), int)
+  nothing = initial_model.scores(folder, label_type, [], examples, new, new)
   assert nothing == ({}, 0)
 
 

@@ -124,13 +124,15 @@ def test_flags_of_reading_do_not_change(tmp_path, name, old, new):
     ("vocab_file", "--vocab_file=.*: .* began with another file; pass"),
     ("spm_model_file", "--spm_model_file=.*: .* another file"),
     ("bert_config_file", None),
+    ("init_checkpoint", None),
   ],
 )
 def test_changed_files_of_a_training(tmp_path, caplog, name, message):
   path = tmp_path / name
-  path.write_text("a")
+  file = path.with_suffix(".index" if name == "init_checkpoint" else "")
+  file.write_text("a")
   _record(**{name: str(path)}).keep(str(tmp_path), True, False)
-  path.write_text("b")
+  file.write_text("b")
   record = _record(**{name: str(path)})
   if message:
     with pytest.raises(UserError, match=message):
