@@ -25,6 +25,10 @@ from bert.training import checkpoints, distillation, model_folder, run_record
 # What a layer of the student learns from one of the teacher.
 TARGETS = ("hidden", "attention", "relations")
 
+# Takes a student's hidden states to the width of its teacher's. By this name it
+# is no part of the model that training leaves.
+PROJECTION = "distillation/projection"
+
 # Keeps the length of a vector from being 0.
 _EPSILON = 1e-6
 
@@ -186,7 +190,7 @@ def hidden_distance(x: tf.Tensor, y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     x, y = (tf.math.l2_normalize(states, -1, _EPSILON) for states in (x, y))
     return 1.0 - _mean_of_row(tf.reduce_sum(x * y, axis=-1), mask)
   shape, initializer = [x.shape[-1], y.shape[-1]], modeling.create_initializer()
-  w = variables.get_variable(checkpoints.PROJECTION, shape, initializer)
+  w = variables.get_variable(PROJECTION, shape, initializer)
   squares = tf.math.squared_difference(tf.tensordot(x, w, 1), y)
   return _mean_of_row(tf.reduce_mean(squares, axis=-1), mask)
 

@@ -42,10 +42,6 @@ HISTORY_NAME = "best.json"
 # Models for the vectors of words may lack these.
 POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
-# Takes a student's hidden states to the width of its teacher's; see
-# `pretraining_teacher.hidden_distance`.
-PROJECTION = "distillation/projection"
-
 # Our names by patterns of ALBERT's; \1 is the number of a group.
 _GROUP = r"^bert/encoder/transformer/group_(\d+)/inner_group_0/"
 _LAYER = r"bert/encoder/layer_\1/"
@@ -364,8 +360,9 @@ def _readable(prefix):
 
 def is_training_state(name: str) -> bool:
   """Whether only training needs the variable of that name."""
-  others = ("global_step", "loss_scale", "good_steps", "skipped_steps")
-  return name in (*others, PROJECTION) or name.endswith(("/adam_m", "/adam_v"))
+  counts = ("global_step", "loss_scale", "good_steps", "skipped_steps")
+  is_slot = name.endswith(("/adam_m", "/adam_v"))
+  return name in counts or is_slot or name.startswith("distillation/")
 
 
 def compare(

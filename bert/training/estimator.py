@@ -467,7 +467,8 @@ class Estimator:
       if self._takes_all_weights:
         items = self._store.items()
         wanted = {n: v.shape.as_list() for n, v in items if v.trainable}
-        new = (checkpoints.PROJECTION,)  # Of a teacher that was added later.
+        # A teacher may be new to the training.
+        new = list(filter(checkpoints.is_training_state, wanted))
         checkpoints.compare(self._store.initial_values, wanted, new)
       checkpoints.log_initialization(self._store)
       self._is_initialization_logged = True

@@ -93,7 +93,7 @@ def test_hidden_states_of_another_width():
     for shape in ([2, 5, 4], [4, 6], [2, 5, 6])
   )
   mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-  with variables.VariableStore(initial_values={checkpoints.PROJECTION: w}):
+  with variables.VariableStore(initial_values={"distillation/projection": w}):
     found = pretraining_teacher.hidden_distance(
       *map(tf.constant, (x, y)), tf.constant(mask)
     )

@@ -657,7 +657,7 @@ def test_a_training_goes_on_with_a_teacher_of_another_width(
   model_fn = toy_model.model_fn
 
   def taught(features, labels, mode, params):
-    variables.get_variable(checkpoints.PROJECTION, [1])
+    variables.get_variable("distillation/projection", [1])
     return model_fn(features, labels, mode, params)
 
   monkeypatch.setattr(toy_model, "model_fn", taught)
