@@ -34,7 +34,7 @@ from bert.training import flag_table, model_flags, record_files, startup
 from bert.training.distillation import Distillation
 from bert.training.experiment import Experiment, ModelFiles
 from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
-from bert.training.settings import Settings, check_training, find_weights
+from bert.training.settings import RunSettings, check_training, find_weights
 
 # The original's names.
 __all__ = [
@@ -216,7 +216,7 @@ def make_experiment(flags: Flags) -> Experiment:
     load_teacher(flags, config, tokenizer),
   )
   task.tokenizer = tokenizer
-  settings = Settings(flags, flag_of, init_checkpoint=init_checkpoint)
+  settings = RunSettings(flags, flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)
 

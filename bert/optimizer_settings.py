@@ -45,7 +45,7 @@ class LayerRates:
 class Optimization:
   """How weights are updated. The defaults are those of the original.
 
-  `Settings.make_optimization` makes it of the flags, and
+  `RunSettings.make_optimization` makes it of the flags, and
   `optimization.minimize` follows it in each step.
   """
 

@@ -26,7 +26,7 @@ from bert.training import (
 from bert.training.experiment import Experiment, ModelFiles
 from bert.training.flags import PATH, Flag, Flags, Table, table
 from bert.training.settings import (
-  Settings,
+  RunSettings,
   check_fine_tuning,
   check_questions,
   engine_options,
@@ -100,7 +100,9 @@ def experiment(
   model = ModelFiles(config, model_flags.release_files(flags, config))
   splits = wanted_splits(flags) if splits is None else splits
   changes = {"max_seq_length": task.settings.max_seq_length, **changes}
-  settings = Settings(flags, splits, init_checkpoint=init_checkpoint, **changes)
+  settings = RunSettings(
+    flags, splits, init_checkpoint=init_checkpoint, **changes
+  )
   return Experiment(task, model, settings)
 
 

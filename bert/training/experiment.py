@@ -1,6 +1,6 @@
 """Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
-    settings = Settings(flags, ["train", "dev"])
+    settings = RunSettings(flags, ["train", "dev"])
     model = ModelFiles(config, model_flags.release_files(flags, config))
     results = Experiment(task, model, settings).run()
 
@@ -49,7 +49,7 @@ from bert.training import (
   warm_start,
 )
 from bert.training.distillation import Distillation
-from bert.training.settings import Settings, no_trained_model
+from bert.training.settings import RunSettings, no_trained_model
 from bert.training.model_fn import build_model_fn
 from bert.training.task import RowSet, Task
 
@@ -71,7 +71,7 @@ class Experiment:
   The constructor reads and checks all inputs. It writes no files.
   """
 
-  def __init__(self, task: Task, model: ModelFiles, settings: Settings):
+  def __init__(self, task: Task, model: ModelFiles, settings: RunSettings):
     self._task = task
     self._encoder = None
     self._model_files = model

@@ -146,8 +146,8 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   )
 
 
-# How weights are updated. `Settings.make_optimization` makes an Optimization of
-# them, by which `optimization.minimize` updates the weights in each step.
+# How weights are updated. `RunSettings.make_optimization` makes of them what
+# `optimization.minimize` follows in each step.
 _OPTIMIZER = (
   Flag("learning_rate", 5e-5, "Peak learning rate.", check=POSITIVE,
        used="train"),

@@ -31,7 +31,7 @@ _USE_XLA = {"auto": None, "true": True, "false": False}
 _SHARED = table(flag_table.fine_tuning("", ""))
 
 
-class Settings:
+class RunSettings:
   """The values of a run's flags, as attributes, and what follows from them.
 
   Args:
@@ -65,7 +65,7 @@ class Settings:
     if self._kind in ("multi_worker", "tpu"):
       self.strategy  # noqa: B018  Hosts must meet before one locks a folder.
 
-  def changed(self, **changes) -> Settings:
+  def changed(self, **changes) -> RunSettings:
     """The same settings with other values of flags."""
     found = copy.copy(self)
     vars(found).update(changes)

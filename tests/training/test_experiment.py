@@ -22,7 +22,7 @@ from bert.training import (
   task_file,
 )
 from bert.training.flags import parse, table
-from bert.training.settings import Settings
+from bert.training.settings import RunSettings
 from bert.training.task import Evaluation, Outputs, Task
 
 CONFIG = modeling.BertConfig(
@@ -52,7 +52,7 @@ def settings(folder, splits, **changes):
     "log_steps": 2,
     **changes,
   }
-  return Settings(parse(TABLE, values), splits)
+  return RunSettings(parse(TABLE, values), splits)
 
 
 def run(task, folder, *splits, **changes):

@@ -8,14 +8,14 @@ import pytest
 from bert.errors import UserError
 from bert.training import flag_table
 from bert.training.flags import parse, table
-from bert.training.settings import Settings
+from bert.training.settings import RunSettings
 
 TABLE = table(flag_table.fine_tuning("", ""))
 
 
 def make(**changes):
   given = {"output_dir": "out", "seed": 5, "log_steps": 3, **changes}
-  return Settings(parse(TABLE, given), ["train"])
+  return RunSettings(parse(TABLE, given), ["train"])
 
 
 @pytest.mark.parametrize(
