@@ -111,14 +111,10 @@ class Settings:
 
   They are the content of task.json, so their types are those of JSON, and
   tuples of them.
-
-  Attributes:
-    max_seq_length: maximum length of a row in word pieces.
-    fixed: names of those that are no options of `bert.load`.
   """
 
-  max_seq_length: int = 128
-  fixed = ("labels",)  # No field of the dataclass.
+  max_seq_length: int = 128  # of a row in word pieces
+  fixed = ("labels",)  # no options of `bert.load`; no field of the dataclass
 
   def check(self) -> None:
     """Raises ValueError if a value is wrong."""
@@ -139,52 +135,31 @@ class Task:
     settings: a Settings; default: that of the class.
     tokenizer: a FullTokenizer.
     paths: dict from split, "train", "dev" and "test", to its file.
-
-  Attributes:
-    kind: name of the kind of task, in the registry and in task.json.
-    Settings: the class of its settings.
-    inputs: the parts of one input.
-    output_types: the name of each output of `public` and its type, one of
-      TensorFlow's, such as "DT_STRING"; for clients of the server.
-    name: the task's name in messages and in flags.json.
-    metrics: names for --keep_best; --early_stopping_patience uses the first one
-      without it.
-    labels: names of the labels of rows, for messages, if they have any.
-    usual_label: the label that most rows or words have in ordinary data, so
-      that a dry run does not warn of it; None if there is none.
-    pads_training: whether training batches are padded to the full length
-      unless --pad_to_max_length says otherwise.
-    epoch_counts_rows: whether an epoch is counted in rows, not in examples.
-    has_eval_loss: whether an evaluation has a loss, from `outputs` or `score`.
-      If not, its mode is PREDICT.
-    needs_pooler: whether `head` reads the pooled output.
-    spans_batch: whether the loss of a row depends on others of its batch. Then
-      training calls `encode` and `batch_loss` instead of `loss`.
-    scores_rows: whether `answer` and `score` need no examples, but rows alone.
-    truncates: whether a row of full length may have lost text, so that a dry
-      run warns of many such rows.
-    finds_duplicates: whether `log_data` warns of examples in both data sets.
-    style: CSS of `section`.
-    distillation: how it learns from the soft targets of a teacher, or None.
   """
 
-  kind = ""
+  kind = ""  # name of the kind of task, in the registry and in task.json
   Settings = Settings
-  inputs: Sequence[Field] = (Field("text"),)
+  inputs: Sequence[Field] = (Field("text"),)  # the parts of one input
+  # Name of each output of `public`, and its type, one of TensorFlow's, such as
+  # "DT_STRING"; for clients of the server.
   output_types: Sequence[tuple[str, str]] = ()
-  name = ""
+  name = ""  # in messages and in flags.json
+  # For --keep_best; the first one for --early_stopping_patience without it.
   metrics: Sequence[str] = ()
+  # The label of most rows or words in ordinary data, of which no warning tells.
   usual_label: str | None = None
-  pads_training = False
-  epoch_counts_rows = True
-  has_eval_loss = True
-  needs_pooler = True
-  scores_rows = False
+  pads_training = False  # by default; see --pad_to_max_length
+  epoch_counts_rows = True  # not examples
+  has_eval_loss = True  # from `outputs` or `score`; if not, the mode is PREDICT
+  needs_pooler = True  # whether `head` reads the pooled output
+  scores_rows = False  # whether `answer` and `score` need no examples
+  # Whether the loss of a row depends on others of its batch. Then training
+  # calls `encode` and `batch_loss` instead of `loss`.
   spans_batch = False
-  truncates = True
-  finds_duplicates = False
-  style = ""
-  distillation: Distillation | None = None
+  truncates = True  # whether a row of full length may have lost text
+  finds_duplicates = False  # whether `log_data` warns of examples in both sets
+  style = ""  # CSS of `section`
+  distillation: Distillation | None = None  # from a teacher
 
   def __init__(
     self,
@@ -199,6 +174,7 @@ class Task:
 
   @property
   def labels(self) -> Sequence[str]:
+    """The names of the labels of rows, for messages, if they have any."""
     return getattr(self.settings, "labels", ())
 
   # Inference.
@@ -292,13 +268,8 @@ class Task:
   def head(self, ops, bert, features: Mapping) -> dict:
     """What the task computes from BERT's vectors of a batch, by name.
 
-    It is written once over the operations of `ops.TensorOps`, which the writer
-    of ONNX offers, too.
-
-    Args:
-      ops: the operations.
-      bert: has `get_pooled_output()` [B, H], `get_sequence_output()` [B, S, H].
-      features: the features of the batch, [B, ...].
+    `ops` is a `TensorOps` or an `OnnxOps`; `bert` has `get_pooled_output()`
+    [B, H] and `get_sequence_output()` [B, S, H]; the features are [B, ...].
     """
     raise NotImplementedError
 
@@ -312,21 +283,14 @@ class Task:
   def answer(self, example, predictions: Sequence[Mapping]):
     """The answer to an example, with all that `score` and `write` need.
 
-    Args:
-      example: the example.
-      predictions: for each of its rows, arrays by name: those of `output_axes`,
-        cut to the length of the row, and the features of the row that are no
-        sequences, such as labels.
+    `predictions` are, for each of its rows, arrays by name: those of
+    `output_axes`, cut to the length of the row, and the features of the row
+    that are no sequences, such as labels.
     """
     raise NotImplementedError
 
   def answers(self, examples: Sequence, compute: Callable) -> list:
-    """The answers to examples.
-
-    Args:
-      examples: from `example`.
-      compute: from a list of rows to their predictions.
-    """
+    """The answers to examples; `compute` returns the predictions of rows."""
     groups = list(self.features(examples, False))
     rows = compute([row for group in groups for row in group])
     by_example = sequences.groups_of(rows, map(len, groups))
@@ -369,24 +333,15 @@ class Task:
     raise NotImplementedError
 
   def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
-    """The vectors of sequences, float [R, D], from which the loss is computed.
-
-    Args:
-      ops, bert: see `head`.
-      features: the three sequences, [R, S].
-    """
+    """The vectors of sequences [R, S], float [R, D], for `batch_loss`."""
     raise NotImplementedError
 
   def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
     """The loss of a batch, a scalar.
 
     It does not depend on how training divides a batch: into groups of similar
-    length, micro-batches, or among devices.
-
-    Args:
-      vectors: float [B, T, D], the vector of each sequence; [B, D] if a row has
-        only one.
-      features: the features [B, ...] without the sequences.
+    length, micro-batches, or among devices. The vectors are [B, T, D], or
+    [B, D] of rows with one sequence; the other features are [B, ...].
     """
     raise NotImplementedError
 
@@ -411,11 +366,7 @@ class Task:
   # Distillation.
 
   def unlabeled(self, path: str) -> Sequence:
-    """The examples of a file without labels: a text, or a pair, in each line.
-
-    Raises:
-      UserError: a line has fewer or more texts than `inputs`.
-    """
+    """The examples of a file without labels: a text or a pair in each line."""
     names = [field.name for field in self.inputs]
     least = sum(field.default is None for field in self.inputs)
     found = []
@@ -450,11 +401,7 @@ class Task:
   ) -> tf.Tensor:
     """The loss of the soft targets, in the shape of the loss of the labels.
 
-    Args:
-      outputs: what `head` returned.
-      features: the features of the batch; `distillation.PREFIX` begins the
-        names of the soft targets.
-      temperature: see `Distillation`.
+    They are features, whose names begin with `distillation.PREFIX`.
     """
     losses = []
     for name, axes in self.soft_targets().items():
@@ -489,11 +436,7 @@ class Task:
   # Evaluation and prediction.
 
   def score(self, rows: RowSet, answers: Iterable) -> Evaluation:
-    """The metrics of a labeled data set.
-
-    Args:
-      rows: the data set.
-      answers: a lazy iterator, consumed once: the answer to each example.
+    """The metrics of a labeled data set; `answers` is a lazy iterator.
 
     The names of the results are those in `metrics`, or `eval_` and such a name.
     Higher is better, unless the name contains `loss` or `mse`. `loss`, unless
@@ -521,11 +464,7 @@ class Task:
     return ""
 
   def calibrate(self, answers: Iterable) -> None:
-    """Sets what --calibrate finds among the settings.
-
-    Args:
-      answers: those to a labeled data set.
-    """
+    """Sets what --calibrate finds, by the answers to labeled examples."""
     raise NotImplementedError
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
