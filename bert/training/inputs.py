@@ -102,19 +102,12 @@ def read_batch(
   pad_to_max_length: bool = False,
   rounds_lengths: bool = False,
 ) -> dict[str, tf.Tensor]:
-  """Returns a batch of features.
+  """A batch of features, int32 or float32, of serialized rows, string [B].
 
-  Args:
-    serialized: string [B], the rows.
-    row_index: integer [B], their indices in the input.
-    is_real_row: bool [B]; False for rows that only fill up the batch.
-    spec: the rows' spec.
-    pad_to_max_length: keep all positions instead of cutting to the longest row.
-    rounds_lengths: cut to the next of LENGTHS.
-
-  Returns:
-    Dict of int32 or float32 tensors; among them `row_index` [B], and
-    `is_real_example` [B], which is also 0 where `is_real_row` is False.
+  Among them are `row_index` [B], and `is_real_example` [B], which is also 0
+  where `is_real_row`, bool [B], is False: for rows that only fill up the batch.
+  The batch is cut to its longest row, unless `pad_to_max_length`, or to the
+  next of LENGTHS, if `rounds_lengths`.
   """
   features = {
     # TPUs emulate int64 slowly, and ids fit into int32.
@@ -134,20 +127,15 @@ def read_batch(
 def training_batches(
   lengths: np.ndarray, block_sizes: np.ndarray, batch_size: int, seed: int
 ) -> Iterator[Part]:
-  """Yields batches of row indices without end, rows of similar length together.
+  """Yields Parts without end, of batches with rows of similar length.
 
   An epoch's blocks are permuted and divided into windows of about equal size,
   as few as have WINDOW_ROWS each; the rows of a window are permuted. The
   permutations are drawn from (seed, epoch). Rows that fill no batch at the end
   of a window come first in the next, so all rows are used equally often.
 
-  Args:
-    lengths: int [rows].
-    block_sizes: int64 [blocks], number of consecutive rows in each.
-
-  Yields:
-    For each window, the rows left over from the last one and its own, and the
-    batches that they form.
+  `lengths` is int [rows]; `block_sizes`, int64 [blocks], is the number of
+  consecutive rows in each block.
   """
   left_over = np.zeros(0, np.int64)
   for rows, rng in _shuffled_windows(block_sizes, seed):
@@ -187,13 +175,10 @@ def _by_length(lengths, rows, batch_size):
 
 
 def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
-  """Yields batches of row indices, each row once.
+  """Yields Parts with each row once, given the lengths of rows, int [rows].
 
   Rows are sorted by length among every SORTED_ROWS; those that fill no batch
   come first in the next. The very last batch may be smaller.
-
-  Args:
-    lengths: int [rows].
   """
   left_over = np.zeros(0, np.int64)
   for start in range(0, len(lengths), SORTED_ROWS):
@@ -215,27 +200,11 @@ def input_fn_from_file(
   As in the original, an evaluation has the rows `in_order`.
   """
   read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-  return lazy_input_fn(read, is_training, drop_remainder, in_order=True)
-
-
-def lazy_input_fn(
-  read: Callable[[], Rows | record_files.RecordFiles],
-  is_training: bool,
-  drop_remainder: bool = False,
-  in_order: bool = False,
-) -> InputFn:
-  """`input_fn_from_rows` of the rows that `read()` returns, once called."""
-
-  def input_fn(params):
-    return input_fn_from_rows(
-      read(), is_training, drop_remainder, in_order=in_order
-    )(params)
-
-  return input_fn
+  return input_fn_from_rows(read, is_training, drop_remainder, in_order=True)
 
 
 def input_fn_from_rows(
-  rows: Rows | record_files.RecordFiles,
+  source: Rows | record_files.RecordFiles | Callable,
   is_training: bool,
   drop_remainder: bool = False,
   transform: Transform | None = None,
@@ -251,6 +220,7 @@ def input_fn_from_rows(
   raises an OpError with the text of a UserError if a file has changed.
 
   Args:
+    source: the rows, or a function that returns them when they are needed.
     is_training: shuffled batches without end, or each row once.
     drop_remainder: leave out the rows that fill no batch, if each comes once.
     transform: applied to each batch, or None.
@@ -261,18 +231,26 @@ def input_fn_from_rows(
   in_order = in_order and not is_training
 
   def input_fn(params):
+    rows = source() if callable(source) else source
     size = params["batch_size"]
     first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
-      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
-      sorts = not in_order and max_rows is None
-      parts = _parts(rows, lengths, params, is_training, sorts)
+      if is_training:
+        parts = _training_parts(rows, params)
+      else:
+        lengths = rows.lengths[:max_rows]
+        if in_order or max_rows is not None:  # Equal rows keep their order.
+          lengths = np.zeros_like(lengths)
+        parts = evaluation_batches(lengths, size)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)
 
-    dataset = _dataset_of(batches).enumerate(first_step)
+    # Passing a column from Python takes time, so the others are computed.
+    columns = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.string)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=columns)
+    dataset = dataset.enumerate(first_step)
     fills = not in_order or drop_remainder
     read = _batch_reader(rows.spec, params, transform, in_order, fills)
     dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
@@ -287,28 +265,12 @@ def input_fn_from_rows(
   return input_fn
 
 
-def _dataset_of(batches):
-  """A dataset of row indices, int64 [B], and serialized rows, string [B]."""
-  # Passing a column from Python takes time, so the others are computed.
-  return tf.data.Dataset.from_generator(
-    batches,
-    output_signature=(
-      tf.TensorSpec([None], tf.int64),
-      tf.TensorSpec([None], tf.string),
-    ),
-  )
-
-
-def _parts(rows, lengths, params, is_training, sorts):
-  """The Parts of an input; `sorts` says whether to sort those of evaluation."""
-  size = params["batch_size"]
-  if is_training:
-    if not params.get("by_length", True):
-      lengths = np.zeros_like(lengths)
-    seed = params.get("seed", 0)
-    return training_batches(lengths, rows.block_sizes, size, seed)
-  # Rows of equal length keep their order.
-  return evaluation_batches(lengths if sorts else np.zeros_like(lengths), size)
+def _training_parts(rows, params):
+  lengths = rows.lengths
+  if not params.get("by_length", True):
+    lengths = np.zeros_like(lengths)
+  size, seed = params["batch_size"], params.get("seed", 0)
+  return training_batches(lengths, rows.block_sizes, size, seed)
 
 
 def _batch_reader(spec, params, transform, pads, fills):
@@ -340,11 +302,7 @@ def read_parts(
   parts: Iterable[Part],
   first_step: int = 0,
 ) -> Iterator[tuple[np.ndarray, list[bytes]]]:
-  """Yields batches, from a step on: row indices, int64 [B], and B rows.
-
-  Only rows of the current part are in memory. In the parts before the first
-  step, no row is read.
-  """
+  """Yields batches, from a step on: row indices, int64 [B], and B rows."""
   held = {}
   step = 0
   for part, batches in parts:

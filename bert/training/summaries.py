@@ -9,6 +9,8 @@ killed run and its successor wrote the same step, the later value counts.
 from __future__ import annotations
 
 import collections
+import glob
+import itertools
 import json
 import os
 import time
@@ -19,7 +21,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert.errors import UserError
-from bert.data import files
+from bert.data import files, sequences
 from bert.data.progress import bar
 
 # Numbers of which a log line shows the last one, not the mean.
@@ -43,11 +45,7 @@ class Summaries:
     self._flushed = time.monotonic()
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Writes one number of a step for each tag.
-
-    In a local folder, they are on disk at once. In a remote one, they wait for
-    the next `flush`, or for the first `write` after two minutes.
-    """
+    """Writes one number of a step for each tag; at once to a local folder."""
     if not files.writes(self._folder):
       return
     self._waiting.append((step, scalars))
@@ -83,12 +81,12 @@ def read_scalars(
 ) -> dict[str, list[tuple[int, float]]]:
   """The curves in a folder's event files: (step, value) pairs by tag.
 
-  The last value of a step counts. A file ends at a truncated record. Other
-  programs may have written some of the files; what is no number is ignored.
+  The last value of a step counts. What other programs wrote is ignored if it is
+  no number.
   """
-  events = []
-  for path in _event_files(folder):
-    events += _read_events(path)
+  events = itertools.chain.from_iterable(
+    map(_read_events, _event_files(folder))
+  )
   curves = collections.defaultdict(dict)
   for event in sorted(events, key=lambda event: event.wall_time):
     for value in event.summary.value:
@@ -116,24 +114,17 @@ def delete_curves(folder: str) -> None:
 
 
 def _event_files(folder):
-  names = sorted(tf.io.gfile.listdir(os.fspath(folder)))
-  return [
-    os.path.join(folder, name)
-    for name in names
-    if name.startswith("events.out.tfevents.")
-  ]
+  folder = glob.escape(os.fspath(folder))
+  return files.find(os.path.join(folder, "events.out.tfevents.*"))
 
 
 def _read_events(path):
-  """The events of a file, up to the first damaged one."""
-  events = []
   try:
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-      events.append(tf.compat.v1.Event.FromString(record))
+      yield tf.compat.v1.Event.FromString(record)
   except tf.errors.DataLossError:
     # A killed run leaves a part of a record.
     logging.warning("Skipping a damaged record at the end of %s", path)
-  return events
 
 
 class Progress:
@@ -159,10 +150,7 @@ class Progress:
     self._timed_steps = 0
 
   def add(self, results: Mapping[str, tf.Tensor]) -> int:
-    """Keeps the scalars of some steps, each [steps]; returns their number.
-
-    The first call, which includes compilation, is timed apart.
-    """
+    """Keeps the scalars of some steps, each [steps]; returns their number."""
     self._results.append(results)
     count = results["loss"].shape[0]
     self._timed_steps += count
@@ -259,16 +247,25 @@ def write_failed_batch(
   folder: str, scalars: Mapping[str, float], features: Mapping[str, np.ndarray]
 ) -> str:
   """Writes _FAILED_BATCH, with one line per row, and returns its path."""
-  known = [f'"{name}": {_to_json(value)}' for name, value in scalars.items()]
-  columns = {name: np.asarray(value) for name, value in features.items()}
   rows = [
-    _to_json({name: column[row].tolist() for name, column in columns.items()})
-    for row in range(len(next(iter(columns.values()))))
+    json.dumps({name: _plain(value.tolist()) for name, value in row.items()})
+    for row in sequences.rows_of(
+      {n: np.asarray(x) for n, x in features.items()}
+    )
   ]
-  text = ",\n".join([*known, '"rows": [\n' + ",\n".join(rows) + "\n]"])
+  known = {name: _plain(value) for name, value in scalars.items()}
+  text = json.dumps(known, indent=0).removesuffix("\n}")
   path = os.path.join(folder, _FAILED_BATCH)
-  files.write_file(path, "{\n" + text + "\n}\n")
+  text += ',\n"rows": [\n' + ",\n".join(rows) + "\n]\n}\n"
+  files.write_file(path, text)
   return path
+
+
+def _plain(value):
+  """A number, or lists of some, with strings for NaN, which JSON lacks."""
+  if isinstance(value, list):
+    return list(map(_plain, value))
+  return value if np.isfinite(value) else str(value)
 
 
 def delete_failed_batch(folder: str) -> None:
@@ -276,16 +273,3 @@ def delete_failed_batch(folder: str) -> None:
   path = os.path.join(folder, _FAILED_BATCH)
   if files.exists(path):
     files.remove(path)
-
-
-def _to_json(value):
-  return json.dumps(_plain(value))
-
-
-def _plain(value):
-  """A number, or what contains some, with strings for NaN, which JSON lacks."""
-  if isinstance(value, dict):
-    return {name: _plain(part) for name, part in value.items()}
-  if isinstance(value, list):
-    return list(map(_plain, value))
-  return value if np.isfinite(value) else str(value)
