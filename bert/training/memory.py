@@ -11,22 +11,15 @@ import sys
 
 import tensorflow as tf
 
-# Of versions 2 and 1 of Linux's control groups: the folder, how the line of the
-# memory's group in /proc/self/cgroup begins, and the names of limit, usage and
-# unused files.
-_CONTROL_GROUPS = (
-  ("/sys/fs/cgroup", "0:", "max current inactive_file"),
-  (
-    "/sys/fs/cgroup/memory",
-    r"\d+:(?:.*,)?memory",
-    "limit_in_bytes usage_in_bytes total_inactive_file",
-  ),
-)
+# The folder of Linux's control groups, version 2.
+_CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
-def _has_tpu():
-  """Whether models run on a TPU, whose memory TensorFlow does not report."""
-  return bool(tf.config.list_logical_devices("TPU"))
+def _of_device(name):
+  """TensorFlow's number of bytes on a GPU, 0 on a TPU; None without these."""
+  if tf.config.list_logical_devices("GPU"):
+    return tf.config.experimental.get_memory_info("GPU:0")[name]
+  return 0 if tf.config.list_logical_devices("TPU") else None
 
 
 def reset_peak() -> None:
@@ -43,11 +36,10 @@ def peak_bytes() -> int:
 
   0 if the system does not tell.
   """
-  if tf.config.list_logical_devices("GPU"):
-    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-  if _has_tpu():
-    return 0
-  if found := _status_bytes("VmHWM"):
+  found = _of_device("peak")
+  if found is None:
+    found = _status_bytes("VmHWM")
+  if found is not None:
     return found
   try:
     import resource
@@ -62,11 +54,8 @@ def used_bytes() -> int:
 
   0 if the system does not tell.
   """
-  if tf.config.list_logical_devices("GPU"):
-    return tf.config.experimental.get_memory_info("GPU:0")["current"]
-  if _has_tpu():
-    return 0
-  return _status_bytes("VmRSS") or peak_bytes()
+  found = _of_device("current")
+  return (_status_bytes("VmRSS") or peak_bytes()) if found is None else found
 
 
 def _status_bytes(name):
@@ -77,11 +66,12 @@ def _status_bytes(name):
 
 def available_bytes() -> int | None:
   """The memory that this process may take in addition; None if unknown."""
-  if tf.config.list_logical_devices("GPU"):
-    # TensorFlow reserves nearly all memory, so what is free says little.
-    size = _gpu_bytes()
-    return None if size is None else size - used_bytes()
-  return None if _has_tpu() else _available_host_bytes()
+  used = _of_device("current")
+  if used is None:
+    return _available_host_bytes()
+  # TensorFlow reserves nearly all memory, so what is free says little.
+  size = _gpu_bytes() if tf.config.list_logical_devices("GPU") else None
+  return None if size is None else size - used
 
 
 def spare_host_bytes() -> int:
@@ -104,28 +94,18 @@ def _available_host_bytes():
 
 def _left_of_groups():
   """Yields the bytes that the limits of this process's control groups leave."""
-  paths = _read("/proc/self/cgroup")
-  for groups, line, names in _CONTROL_GROUPS:
-    # Of a container, "/"; of a job without one, the path of its group.
-    path = re.search(rf"^{line}:/(.*)$", paths, re.MULTILINE)
-    group = pathlib.Path(groups, path[1] if path else "")
-    for folder in (group, *group.parents):
-      if folder.is_relative_to(groups):
-        yield from _left_of_group(folder, *names.split())
-
-
-def _left_of_group(folder, limit, usage, file_cache):
-  """The bytes that the limit of a control group leaves, [] without a limit."""
-  limit, usage = (
-    _read(folder / f"memory.{name}").strip() for name in (limit, usage)
-  )
-  # Files that were read stay in memory as long as nobody needs it.
-  files = re.search(
-    rf"^{file_cache} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE
-  )
-  if not (limit.isdecimal() and usage.isdecimal()):
-    return []
-  return [int(limit) - int(usage) + int(files[1] if files else 0)]
+  # Of a container, "/"; of a job without one, the path of its group.
+  path = re.search(r"(?m)^0::/(.*)$", _read("/proc/self/cgroup"))
+  group = _CONTROL_GROUPS / (path[1] if path else "")
+  for folder in (group, *group.parents):
+    limit, usage = (
+      _read(folder / f"memory.{name}").strip() for name in ("max", "current")
+    )
+    # Files that were read stay in memory as long as nobody needs it.
+    stat = _read(folder / "memory.stat")
+    files = re.search(r"(?m)^inactive_file (\d+)$", stat)
+    if limit.isdecimal() and usage.isdecimal():
+      yield int(limit) - int(usage) + int(files[1] if files else 0)
 
 
 def _read(path):
@@ -137,10 +117,7 @@ def _read(path):
 
 
 def _gpu_bytes():
-  """The memory of the smallest visible GPU, or None.
-
-  All GPUs take an equal part of a batch.
-  """
+  """The memory of the smallest visible GPU, or None."""
   command = ["nvidia-smi", "--query-gpu=memory.total"]
   command.append("--format=csv,noheader,nounits")
   if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):

@@ -18,29 +18,20 @@ from bert.training import devices, estimator, memory
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What a training would take.
-
-  Attributes:
-    batch_size: rows of a step, on all devices.
-    micro_batches: parts that each device divides its rows into.
-    length: S, positions of a row.
-    peaks: bytes at the peak by rows on a device, for two numbers of rows; empty
-      if even the smaller ones do not fit.
-    limit: bytes that the process may have; None if unknown.
-    peak: measured bytes; None if it was not measured.
-    seconds: of a few steps; empty if they were not measured.
-  """
+  """What a training would take."""
 
   num_steps: int
-  batch_size: int
+  batch_size: int  # rows of a step, on all devices
   num_devices: int
-  micro_batches: int
-  length: int
+  micro_batches: int  # parts that each device divides its rows into
+  length: int  # S, positions of a row
   num_parameters: int
+  # Bytes at the peak by rows on a device, for two numbers of rows; empty if
+  # even the smaller ones do not fit.
   peaks: Mapping[int, int]
-  limit: int | None = None
-  peak: int | None = None
-  seconds: tuple[float, ...] = ()
+  limit: int | None = None  # bytes that the process may have; None if unknown
+  peak: int | None = None  # measured bytes; None if it was not measured
+  seconds: tuple[float, ...] = ()  # of a few steps; empty if not measured
 
   @property
   def _row(self):
@@ -113,30 +104,28 @@ def peaks_of_rows(
   """The peaks of steps with few rows, by their number; see `Plan`.
 
   On one CPU, each is measured in a process of its own, which the system may
-  end when memory runs out; so `make_model_fn` can be pickled.
-
-  Args:
-    features: arrays [8 * devices, ...] of a batch of full length.
-    most: rows on each device in training.
+  end when memory runs out; so `make_model_fn` can be pickled. `features` are
+  arrays [8 * devices, ...] of a batch of full length, and `most` is the number
+  of rows on each device in training.
   """
   strategy = config.strategy or tf.distribute.get_strategy()
+
+  def peak(count):
+    size = count * strategy.num_replicas_in_sync
+    batch = {name: value[:size] for name, value in features.items()}
+    return _peak(make_model_fn, config, batch, devices.is_one_cpu(strategy))
+
   # The peak of one row is often that of the update, not that of activations.
-  for counts in ((8, 4), (2, 1)):
-    peaks = {}
+  for counts in ((8, 4), (2, 1)) if most >= 8 else ((2, 1),):
     with contextlib.suppress(
       BrokenProcessPool, tf.errors.ResourceExhaustedError
     ):
-      for count in counts if counts == (2, 1) or max(counts) <= most else ():
-        size = count * strategy.num_replicas_in_sync
-        batch = {name: value[:size] for name, value in features.items()}
-        peaks[count] = _peak(make_model_fn, config, batch)
-    if len(peaks) == 2:
-      return peaks
+      return {count: peak(count) for count in counts}
   return {}
 
 
-def _peak(make_model_fn, config, batch):
-  if not devices.is_one_cpu(config.strategy or tf.distribute.get_strategy()):
+def _peak(make_model_fn, config, batch, apart):
+  if not apart:
     return step_peak(make_model_fn, config, batch)
   context = multiprocessing.get_context("spawn")
   with futures.ProcessPoolExecutor(1, context) as process:
@@ -161,7 +150,6 @@ def _gigabytes(size):
 
 
 def _duration(seconds):
-  """Seconds as text, such as 2 h 05 min."""
   minutes, seconds = divmod(round(seconds), 60)
   hours, minutes = divmod(minutes, 60)
   if hours:

@@ -243,7 +243,7 @@ def test_a_plan_for_a_tpu_measures_time_only(tmp_path, monkeypatch, capsys):
   # Less than any model needs. A TPU does not use the memory of its host.
   texts = {"/proc/meminfo": "MemAvailable: 1 kB\n"}
   monkeypatch.setattr(memory, "_read", lambda path: texts.get(str(path), ""))
-  monkeypatch.setattr(memory, "_has_tpu", lambda: True)
+  monkeypatch.setattr(memory, "_of_device", lambda name: 0)
   changes = {"dry_run": True, **tiny_task.HEAD_ONLY}
   run(Tagging(TOKENS), tmp_path / "out", "train", **changes)
   printed = capsys.readouterr().out

@@ -67,17 +67,6 @@ def test_the_memory_of_a_tpu_is_unknown(monkeypatch):
     # A job: the limit is that of its group, or of one above.
     ({"job/1/memory.max": "90", "job/1/memory.current": "20"}, 70),
     ({"job/memory.max": "90", "job/memory.current": "30"}, 60),
-    # The same with version 1.
-    (
-      {
-        "memory/memory.limit_in_bytes": "9223372036854771712",
-        "memory/memory.usage_in_bytes": "7",
-        "memory/job/memory.limit_in_bytes": "900\n",
-        "memory/job/memory.usage_in_bytes": "800\n",
-        "memory/job/memory.stat": "inactive_file 1\ntotal_inactive_file 500\n",
-      },
-      600,
-    ),
   ],
 )
 def test_a_control_group_limits_what_is_available(monkeypatch, files, expected):
@@ -85,7 +74,7 @@ def test_a_control_group_limits_what_is_available(monkeypatch, files, expected):
   texts = {f"/sys/fs/cgroup/{name}": text for name, text in files.items()}
   texts |= {
     "/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   3000 kB\n",
-    "/proc/self/cgroup": f"4:cpu,memory:{group}\n1:name=x:/y\n0::{group}\n",
+    "/proc/self/cgroup": f"1:name=x:/y\n0::{group}\n",
   }
   monkeypatch.setattr(memory, "_read", lambda path: texts.get(str(path), ""))
   assert memory.available_bytes() == expected
