@@ -66,21 +66,17 @@ _verified = set()
 
 
 def find_checkpoint(path: str) -> str:
-  """Returns the prefix of the checkpoint that `path` refers to.
+  """The prefix of the checkpoint that a path, or a model's name, refers to.
 
-  Args:
-    path: a prefix; one of a checkpoint's files; a folder, which stands for the
-      finished model in it (`bert_model.ckpt`), or else, if its training has
-      not finished, for its best checkpoint, or else for its newest one, or
-      else for its `model.safetensors`; or a name that `downloads.local_path`
-      knows.
+  The path is a prefix; one of a checkpoint's files; or a folder, which stands
+  for the finished model in it (`bert_model.ckpt`), or else for its best
+  checkpoint, its newest one, or its `model.safetensors`.
   """
   path = given = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
   if part and exists(part[1]):
     return part[1]
   if files.isdir(path):
-    release = os.path.join(path, RELEASE_NAME)
     found = (
       final_checkpoint(path)
       or next(reversed(training_checkpoints(path)), None)
@@ -89,7 +85,7 @@ def find_checkpoint(path: str) -> str:
     )
     if found:
       return found
-    path = release
+    path = os.path.join(path, RELEASE_NAME)
   if not exists(path):
     huggingface_weights.check_needs_no_conversion(path)
     raise UserError(_missing_checkpoint(path, given))
@@ -164,25 +160,20 @@ def best_checkpoint(model_dir: str) -> str | None:
 
 
 def _recorded_checkpoint(folder):
-  """The newest checkpoint by the record of any program, or None.
-
-  Unlike `tf.train.latest_checkpoint`, it takes no path for a pattern.
-  """
-  state = None
+  """The newest checkpoint by the record of any program, or None."""
   with contextlib.suppress(UnicodeDecodeError):
-    state = tf.train.get_checkpoint_state(folder)
-  prefix = state.model_checkpoint_path if state else None
-  return prefix if prefix and exists(prefix) else None
+    # `tf.train.latest_checkpoint` would take the path for a pattern.
+    if state := tf.train.get_checkpoint_state(folder):
+      prefix = state.model_checkpoint_path
+      return prefix if exists(prefix) else None
+  return None
 
 
 def training_checkpoints(model_dir: str) -> list[str]:
-  """Prefixes of a run's complete checkpoints, oldest first.
-
-  The index is renamed into place last, so a checkpoint that has one is
-  complete.
-  """
+  """Prefixes of a run's complete checkpoints, oldest first."""
   if not files.isdir(model_dir):
     return []
+  # The index is renamed into place last.
   names = "\n".join(files.listdir(model_dir))
   steps = re.findall(rf"(?m)^{re.escape(TRAINING_NAME)}-(\d+)\.index$", names)
   return [
@@ -370,13 +361,10 @@ def compare(
   wanted: Mapping[str, Sequence[int]],
   optional: Container[str] = (),
 ) -> tuple[list[str], list[str], list[str]]:
-  """Compares a checkpoint with the variables of a model.
+  """Compares a checkpoint with `wanted`, the shapes of a model's variables.
 
-  Args:
-    checkpoint: a Checkpoint.
-    wanted: dict from the name of each variable of the model to its shape.
-    optional: names that the checkpoint may lack or hold in another shape, such
-      as the output layer of a new task. They start from their initializers.
+  The checkpoint may lack `optional` ones, such as the output layer of a new
+  task, or hold them in another shape.
 
   Returns:
     Sorted names: of the variables that start from the checkpoint, of those that
@@ -443,13 +431,10 @@ def initialize_from(
   optional: Container[str] = (),
   kept_rows: Mapping[str, Sequence[int | None]] | None = None,
 ) -> None:
-  """Makes the active store's variables start from a checkpoint's weights.
+  """Makes the active store's variables start from `load_weights`.
 
-  Does nothing if the store already has values to start or resume from. The
-  arguments are those of `load_weights`.
-
-  Raises:
-    ValueError: the store already has variables, or a v1 graph is being built.
+  Does nothing if the store already has values to start or resume from. Raises
+  ValueError if it already has variables, or in a v1 graph.
   """
   store = variables.current_store()
   if not init_checkpoint or store.initial_values:
@@ -466,7 +451,7 @@ def initialize_from(
 
 
 def log_initialization(store: variables.VariableStore) -> None:
-  """Logs, in one line, how many variables came from the checkpoint."""
+  """Logs how many variables came from the checkpoint."""
   checkpoint = store.initial_values
   if not isinstance(checkpoint, Checkpoint):
     logging.info("No checkpoint to start from: all weights are random.")
@@ -482,9 +467,7 @@ def log_initialization(store: variables.VariableStore) -> None:
     f"{len(initialized)} initialized{reason}, {len(unused)} in the checkpoint "
     f"unused"
   )
-  logging.debug("loaded: %s", " ".join(loaded))
-  logging.debug("initialized: %s", " ".join(initialized))
-  logging.debug("unused: %s", " ".join(unused))
+  logging.debug("initialized: %s; unused: %s", initialized, unused)
 
 
 def write_checkpoint(
@@ -552,9 +535,7 @@ def record_checkpoints(
 ) -> None:
   """Lists the training checkpoints in a file, and deletes the oldest.
 
-  Args:
-    keep_max: number of checkpoints to keep; 0 keeps all.
-    last_step: checkpoints of later steps are neither listed nor deleted.
+  `keep_max` are kept; 0 keeps all. Those after `last_step` are left alone.
   """
   found = training_checkpoints(model_dir)
   kept = [p for p in found if int(p.rpartition("-")[2]) <= last_step]
