@@ -36,7 +36,7 @@ def compute_gradients(
   features: Tensors,
   update: optimization.Optimization,
   cuts_groups: bool = True,
-) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
+) -> tuple[tf.Tensor, optimization.Gradients]:
   """Loss and gradients of a batch; see `micro_batches.compute_gradients`.
 
   Args:
@@ -44,7 +44,6 @@ def compute_gradients(
     batch_loss: from the vectors of a batch [B, T, D] and its other features
       [B, ...] to a scalar. With several devices, the batch is that of all.
     features: the part of this device: sequences [B, T, S], and others.
-    update: an Optimization.
     cuts_groups: whether to form groups by length, and cut them. XLA compiles
       no shapes that depend on the data.
   """
@@ -71,7 +70,7 @@ def compute_gradients(
   # Its gradient is that of the loss.
   if not is_divided:
     product = tf.reduce_sum(vectors * by_vector)
-    return loss, {}, optimization.compute_gradients(product, update)
+    return loss, optimization.compute_gradients(product, update)
 
   def part_of(index):
     return tf.reduce_sum(vectors_of(index) * by_vector[index]), {}
@@ -79,20 +78,11 @@ def compute_gradients(
   _, gradients = micro_batches.sum_gradients(
     part_of, texts.num_groups, (), update
   )
-  return loss, {}, gradients
+  return loss, gradients
 
 
 class _Texts:
-  """The texts of a batch in groups.
-
-  Args:
-    features: sequences [B, T, S] or [B, S].
-    micro_batches: number of parts that are encoded one after the other.
-    by_length: whether a group has texts of similar length, and is cut.
-
-  Attributes:
-    num_groups: K.
-  """
+  """The texts of a batch, sequences [B, T, S] or [B, S], in K groups."""
 
   def __init__(self, features, micro_batches, by_length):
     self._shape = modeling.get_shape_list(features["input_ids"])[:-1]

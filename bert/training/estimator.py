@@ -107,14 +107,8 @@ class Estimator:
 
   @property
   def global_step(self) -> int:
-    """Number of updates behind the weights.
-
-    This is the checkpoint's step if the weights come from a checkpoint and have
-    not been trained since.
-    """
-    checkpoint = self._store.initial_values
-    is_checkpoint = isinstance(checkpoint, checkpoints.Checkpoint)
-    return self._step or (checkpoint.step if is_checkpoint else 0)
+    """Number of updates behind the weights."""
+    return self._step or getattr(self._store.initial_values, "step", 0)
 
   @property
   def _step(self):
@@ -137,11 +131,7 @@ class Estimator:
     }
 
   def use(self, checkpoint: str) -> None:
-    """Takes weights and step from a checkpoint, to evaluate or predict with.
-
-    Moments that the checkpoint lacks stay as they are, so training can only
-    continue from a training checkpoint.
-    """
+    """Takes weights and step from a checkpoint, to evaluate or predict with."""
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
     values = checkpoints.Checkpoint(prefix).verify()
@@ -167,9 +157,8 @@ class Estimator:
   ) -> None:
     """Trains until `max_steps` updates have been made in total.
 
-    Checkpoints are written while the training continues. It waits for them
-    before an evaluation and at its end. SIGTERM or Ctrl-C ends the training
-    after the current call of the device, whose updates are saved.
+    SIGTERM or Ctrl-C ends the training after the current call of the device,
+    whose updates are saved.
 
     Args:
       input_fn: params -> infinite dataset of feature dicts; params hold
@@ -249,9 +238,8 @@ class Estimator:
         devices.await_hosts(self._strategy)
 
   def _updates(self, input_fn, batch_size, step, max_steps, periods):
-    """Makes the updates after `step`.
+    """Yields the scalars [n] of n updates, and whether they are the last.
 
-    Yields dicts of the scalars [n] of n updates, and whether they are the last.
     Groups of several updates, which an endless input allows, end after each
     multiple of the `periods`.
     """
@@ -346,16 +334,11 @@ class Estimator:
     self._programs.clear()
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
-    """Returns the metrics over a dataset, each real row counted once.
+    """What `metric_fn` returns over a dataset, `global_step` and `loss`.
 
-    For users of a `model_fn_builder`, or of a `model_fn` of their own. An
-    Experiment computes the metrics from `predict` instead, because here they
-    need all predictions at once.
-
-    Returns:
-      Dict with what `metric_fn` returns, `global_step`, and `loss`, the mean
-      over the real rows, if the `model_fn` has one. Arrays whose shape varies
-      from batch to batch are padded with zeros to the largest.
+    For users of a `model_fn` of their own. An Experiment computes the metrics
+    from `predict` instead, because here they need all predictions at once.
+    Arrays whose shape varies from batch to batch are padded with zeros.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     results = {}
@@ -374,8 +357,7 @@ class Estimator:
   ) -> Iterator[dict[str, np.ndarray]]:
     """Yields a dict of arrays for each real row, in input order.
 
-    Rows are yielded as soon as their batch is computed, and none is kept. Row
-    arrays have the shape that they have in their batch.
+    Row arrays have the shape that they have in their batch.
 
     Args:
       input_fn: params -> dataset of feature dicts, among them `row_index` [B]
@@ -422,10 +404,7 @@ class Estimator:
     return {name: np.asarray(value) for name, value in found.items()}
 
   def _check_has_weights(self):
-    """Raises UserError if the weights are still those of the initializers.
-
-    Call it after a mode has been traced, since the `model_fn` may load weights.
-    """
+    """Raises UserError if a traced `model_fn` has loaded no weights."""
     store = self._store
     if store.trainable() and not (store.initial_values or self._step):
       raise UserError(

@@ -24,6 +24,7 @@ from absl import logging
 import modeling
 from bert.errors import UserError, plural
 from bert.data import files, records
+from bert.data.sequences import groups_of
 from bert.reports import training_page, verdict
 from bert.training import (
   best_checkpoint,
@@ -98,13 +99,13 @@ class Experiment:
     # These checks take longer, because TensorFlow loads.
     self._check_init_checkpoint()
     self._kept_rows = {}
-    if settings.do_train and not self._is_trained:
-      self._kept_rows = warm_start.kept_rows(
-        task, model.config, settings.init_checkpoint
-      )
     settings.check_batch_sizes()
     if settings.do_train and self._is_trained:
       self._record.check(settings.output_dir)
+    elif settings.do_train:
+      self._kept_rows = warm_start.kept_rows(
+        task, model.config, settings.init_checkpoint
+      )
 
   @property
   def name(self) -> str:
@@ -112,7 +113,6 @@ class Experiment:
     return self._task.name
 
   def _load_teacher(self):
-    """The Teacher of the training, or None."""
     settings, task = self._settings, self._task
     if not (settings.teacher and "train" in self._examples):
       return None
@@ -199,18 +199,21 @@ class Experiment:
         results |= {name + rows.suffix: v for name, v in scored.items()}
     return results
 
+  @property
+  def _shapes(self):
+    """Name and shape of the variables of the model."""
+    config = self._model_files.config
+    return modeling.variable_shapes(config) | self._task.head_shapes(config)
+
   def _read_output_dir(self):
     """Checks what an earlier run left in the folder."""
-    settings, config = self._settings, self._model_files.config
+    settings = self._settings
     self._is_trained = start_checks.check_output_dir(
-      modeling.variable_shapes(config) | self._task.head_shapes(config),
-      settings.output_dir,
-      settings.do_train,
+      self._shapes, settings.output_dir, settings.do_train
     )
     self._best = self._make_best_checkpoint()
 
   def _make_best_checkpoint(self):
-    """The BestCheckpoint of the training, or None if no flag needs one."""
     settings, task = self._settings, self._task
     metric = (settings.keep_best or "").removeprefix("eval_")
     known = [*task.metrics, *(["loss"] if task.has_eval_loss else [])]
@@ -286,7 +289,7 @@ class Experiment:
       split,
       suffix,
       examples,
-      input_fn=inputs.lazy_input_fn(read, is_training),
+      input_fn=inputs.input_fn_from_rows(read, is_training),
       num_rows=num_rows,
       rows_per_example=None if has_one_each else np.array(counts, np.int64),
       read=read,
@@ -339,15 +342,13 @@ class Experiment:
     found = checkpoints.final_checkpoint(self._settings.output_dir)
     if self._settings.do_train:
       self._train(model)
-    elif self._is_trained and found and self._has_heads(found):
-      # A training that was extended may have left newer weights.
-      model.use(found)
-
-  def _has_heads(self, checkpoint):
-    """Whether it is a model of the task, not the release that it began with."""
-    shapes = checkpoints.Checkpoint(checkpoint).shapes
-    heads = self._task.head_shapes(self._model_files.config)
-    return all(shapes.get(name) == list(s) for name, s in heads.items())
+    elif self._is_trained and found:
+      # A training that was extended may have left newer weights. But a release
+      # that the training began with has no heads.
+      shapes = checkpoints.Checkpoint(found).shapes
+      heads = self._task.head_shapes(self._model_files.config)
+      if all(shapes.get(name) == list(s) for name, s in heads.items()):
+        model.use(found)
 
   def _check_best_is_wanted(self, model):
     """Raises UserError if the last weights would replace the best ones."""
@@ -365,11 +366,9 @@ class Experiment:
 
   def _log_trained_parameters(self):
     """Logs how many parameters are trained, and how many there are."""
-    config, task = self._model_files.config, self._task
-    shapes = modeling.variable_shapes(config) | task.head_shapes(config)
-    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
-    rates = self._settings.layer_rates(config.num_blocks)
-    unread = task.optional_variables()
+    sizes = {name: math.prod(shape) for name, shape in self._shapes.items()}
+    rates = self._settings.layer_rates(self._model_files.config.num_blocks)
+    unread = self._task.optional_variables()
     trained = [n for k, n in sizes.items() if rates(k) and k not in unread]
     counts = (f"{sum(found):,}" for found in (trained, sizes.values()))
     logging.info("Training %s of %s parameters", *counts)
@@ -379,13 +378,8 @@ class Experiment:
     settings, best = self._settings, self._best
     steps, size = self._num_train_steps, settings.train_batch_size
     self._check_best_is_wanted(model)
-    path = os.path.join(settings.output_dir, task_file.NAME)
-    if self._task.kind:
-      # Written first: without it a checkpoint cannot be used.
-      content = task_file.content(self._task.kind, self._task.settings)
-      files.write_file(path, content)
-    elif files.exists(path):  # Of an abandoned training.
-      files.remove(path)
+    # First: without it a checkpoint cannot be used.
+    task_file.write(settings.output_dir, self._task)
     evaluate_at, eval_steps = None, settings.eval_steps
     if settings.evaluates_in_training:
       evaluate_at = functools.partial(self._evaluate_at, model)
@@ -478,10 +472,9 @@ class Experiment:
     mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
     if not self._task.has_eval_loss:  # The program of the prediction will do.
       mode = estimator.ModeKeys.PREDICT
-    predictions = _by_example(
-      _collect_losses(self._predictions(model, rows, size, mode), losses), rows
-    )
-    evaluation = self._task.score(rows, self._answers(rows, predictions))
+    predictions = self._predictions(model, rows, size, mode)
+    answers = self._answers(rows, _collect_losses(predictions, losses))
+    evaluation = self._task.score(rows, answers)
     if losses and "eval_loss" not in evaluation.results:
       mean = float(np.mean(losses, dtype=np.float64))
       evaluation.results["loss"] = mean
@@ -515,17 +508,15 @@ class Experiment:
   def _calibrate(self, model):
     """Fits the temperatures to the first development set, and keeps them."""
     rows, size = self._row_sets["dev"][0], self._settings.eval_batch_size
-    predictions = _by_example(self._predictions(model, rows, size), rows)
+    predictions = self._predictions(model, rows, size)
     self._task.calibrate(self._answers(rows, predictions))
-    path = os.path.join(self._settings.output_dir, task_file.NAME)
-    content = task_file.content(self._task.kind, self._task.settings)
-    files.write_file(path, content)
+    task_file.write(self._settings.output_dir, self._task)
     model.retrace()
 
   def _predict(self, model, rows, record):
     """Writes the predictions; returns their metrics, if labels are known."""
     size, folder = self._settings.predict_batch_size, self._settings.output_dir
-    predictions = _by_example(self._predictions(model, rows, size), rows)
+    predictions = self._predictions(model, rows, size)
     answers = self._answers(rows, predictions)
     evaluation = self._task.write(folder, rows, answers)
     if evaluation:
@@ -536,7 +527,6 @@ class Experiment:
     return evaluation.results if evaluation else {}
 
   def _predictions(self, model, rows, size, mode=estimator.ModeKeys.PREDICT):
-    """Yields the predictions of each row, which must be finite."""
     for row in model.predict(rows.input_fn, size, mode):
       predictor.check_finite(row, f"the model of step {model.global_step}")
       yield row
@@ -545,11 +535,10 @@ class Experiment:
     """Yields the answer to each example from the predictions of its rows."""
     is_known = rows.examples is not None
     examples = rows.examples if is_known else itertools.repeat(None)
-    pairs = zip(examples, predictions, strict=is_known)
+    pairs = zip(examples, _by_example(predictions, rows), strict=is_known)
     return itertools.starmap(self._task.answer, pairs)
 
   def _report(self, evaluations, record):
-    """Writes report.html, and what the task stores."""
     folder, task = self._settings.output_dir, self._task
     if not task.kind:
       return
@@ -598,19 +587,18 @@ class Experiment:
 
   def _measure(self, rows):
     """The Plan of a training on a RowSet."""
-    settings, config = self._settings, self._model_files.config
+    settings = self._settings
     process, available = memory.used_bytes(), memory.available_bytes()
     model = self._build_estimator()
     pads = _with(rows.input_fn, pad_to_max_length=True)
     batch = next(iter(pads({"batch_size": 8 * settings.num_replicas})))
-    shapes = modeling.variable_shapes(config) | self._task.head_shapes(config)
     found = plan.Plan(
       num_steps=self._num_train_steps,
       batch_size=settings.train_batch_size,
       num_devices=settings.num_replicas,
       micro_batches=settings.gradient_accumulation_steps,
       length=batch["input_ids"].shape[-1],
-      num_parameters=sum(map(math.prod, shapes.values())),
+      num_parameters=sum(map(math.prod, self._shapes.values())),
       peaks=plan.peaks_of_rows(
         self._make_model_fn,
         settings.run_config(),
@@ -652,12 +640,6 @@ def _collect_losses(rows, losses):
 
 
 def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
-  """Yields the rows of each example as a list."""
+  """The rows of each example as a list."""
   counts = row_set.rows_per_example
-  for count in itertools.repeat(1) if counts is None else counts:
-    group = list(itertools.islice(rows, count))
-    if not group and counts is None:
-      return
-    if len(group) != count:
-      raise ValueError(f"{row_set.name}: rows are missing at the end")
-    yield group
+  return ([r] for r in rows) if counts is None else groups_of(rows, counts)

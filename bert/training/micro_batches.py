@@ -55,13 +55,8 @@ def compute_gradients(
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
   """Loss, scalars and gradients of a batch, computed in micro-batches.
 
-  Args:
-    forward: the model. Its loss and scalars are means over rows, or by weight
-      (`mean_total`).
-    features: dict of tensors [B, ...].
-
-  Returns:
-    Loss and scalars, averaged over the batch, and the Gradients of the loss.
+  The loss and scalars of `forward` are means over rows, or by weight
+  (`mean_total`). The features are tensors [B, ...].
   """
   count = update.gradient_accumulation_steps
   if count == 1 and not update.compiles_gradients:
@@ -92,14 +87,10 @@ def sum_gradients(
   names: Iterable[str],
   update: optimization.Optimization,
 ) -> tuple[dict[str, tf.Tensor], optimization.Gradients]:
-  """Sums over the parts of a batch, computed one after the other.
+  """The sums of scalars over the parts of a batch, and of their Gradients.
 
-  Args:
-    part_of: from the number of a part to its summand of the loss, and scalars.
-    names: the names of the scalars.
-
-  Returns:
-    The sums of the scalars, and the Gradients of the sum of the losses.
+  `part_of` gives the summand of the loss of a part, and its scalars, of these
+  `names`. The parts are computed one after the other.
   """
   traced = []
 

@@ -70,8 +70,15 @@ def build_model_fn(
     return task.encode(ops.TensorOps(True), bert, sequences)
 
   def train(features):
-    found = _compute_gradients(task, forward, vectors, features, update, cuts)
-    loss, scalars, gradients = found
+    if task.spans_batch:
+      loss, gradients = batch_gradients.compute_gradients(
+        vectors, task.batch_loss, features, update, cuts
+      )
+      scalars = {}
+    else:
+      loss, scalars, gradients = micro_batches.compute_gradients(
+        forward, features, update
+      )
     train_op, logged = optimization.minimize(gradients, update)
     return estimator.EstimatorSpec("train", loss, train_op, logged | scalars)
 
@@ -80,20 +87,16 @@ def build_model_fn(
     _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode == "train":
       return train(features)
-    return _inference_spec(task, mode, *compute(features, mode))
+    outputs, loss = compute(features, mode)
+    return estimator.EstimatorSpec(
+      mode,
+      loss,
+      eval_metrics=(functools.partial(_score, task), outputs.predictions),
+      predictions=outputs.predictions,
+      loss_terms=outputs.loss_terms,
+    )
 
   return model_fn
-
-
-def _inference_spec(task, mode, outputs, loss):
-  """The EstimatorSpec of an evaluation or a prediction."""
-  return estimator.EstimatorSpec(
-    mode,
-    loss=loss,
-    eval_metrics=(functools.partial(_score, task), outputs.predictions),
-    predictions=outputs.predictions,
-    loss_terms=outputs.loss_terms,
-  )
 
 
 def encode(
@@ -118,15 +121,6 @@ def encode(
     use_one_hot_embeddings,
     precision=precision,
     gradient_checkpointing=gradient_checkpointing,
-  )
-
-
-def _compute_gradients(task, forward, vectors, features, update, cuts):
-  """Loss, scalars and Gradients of a batch."""
-  if not task.spans_batch:
-    return micro_batches.compute_gradients(forward, features, update)
-  return batch_gradients.compute_gradients(
-    vectors, task.batch_loss, features, update, cuts
   )
 
 
@@ -170,16 +164,8 @@ def model_fn_builder_of(
     use_one_hot_embeddings,
     precision="float32",
   ):
-    """The `model_fn` of a task, for `estimator.Estimator`.
-
-    Args:
-      bert_config: a BertConfig.
-      init_checkpoint: initial weights, or None.
-      learning_rate, num_train_steps, num_warmup_steps: see `create_optimizer`.
-      use_tpu: has no effect; the strategy knows the device.
-      use_one_hot_embeddings, precision: see BertModel.
-    """
-    del use_tpu
+    """The `model_fn` of a task; see `create_optimizer` and BertModel."""
+    del use_tpu  # The strategy knows the device.
     update = optimization.Optimization(
       learning_rate, num_train_steps, num_warmup_steps
     )

@@ -80,18 +80,10 @@ class Programs:
   def get(
     self, mode: str, element_spec: Mapping, fuses: bool = True
   ) -> Callable[..., dict]:
-    """The program of a mode for batches of a spec.
+    """The program of a mode, from a batch of a spec to a dict of tensors.
 
-    Where a length varies in the spec, one trace serves all lengths.
-
-    Args:
-      mode: a ModeKeys value.
-      element_spec: the spec. That of a batch which is divided among replicas
-        has no TensorSpec; of another batch, each replica takes its share.
-      fuses: whether activations may be compiled, as programs of their own.
-
-    Returns:
-      From a batch to a dict of tensors; in training of scalars.
+    Where a length varies in the spec, one trace serves all lengths. `fuses`
+    says whether activations may be compiled, as programs of their own.
     """
     key = (mode, tuple(sorted(element_spec.items())), fuses)
     if key not in self._programs:
@@ -99,10 +91,7 @@ class Programs:
     return self._programs[key]
 
   def run_once(self, features: Mapping[str, tf.Tensor]) -> dict:
-    """What an evaluation makes of a batch, computed eagerly.
-
-    It takes less time than to compile a program for a single batch.
-    """
+    """What an evaluation makes of a batch, eagerly: nothing is compiled."""
     return self._step(ModeKeys.EVAL, False)(features)
 
   def clear(self) -> None:
@@ -111,6 +100,7 @@ class Programs:
 
   def _compile(self, mode, element_spec, fuses):
     compute = self._step(mode, fuses and self._fuses(mode, element_spec))
+    # A batch that is already divided among replicas has other specs.
     is_whole = all(isinstance(s, tf.TensorSpec) for s in element_spec.values())
     if self.uses_xla(mode, element_spec):
       compute = tf.function(compute, jit_compile=True, autograph=False)
@@ -155,14 +145,13 @@ class Programs:
     return step
 
   def _fuses(self, mode, element_spec):
-    """Whether activations are compiled, as programs of their own."""
     # An evaluation has too few batches of each shape to repay compilation.
     if mode == ModeKeys.EVAL or self.uses_xla(mode, element_spec):
       return False
     return devices.is_one_cpu(self._strategy)
 
   def uses_xla(self, mode: str, element_spec: Mapping) -> bool:
-    """Whether a mode's step is compiled."""
+    """Whether XLA compiles a mode's step."""
     if devices.is_tpu(self._strategy):
       return False  # It compiles every step by itself.
     if mode == ModeKeys.TRAIN and self._strategy.num_replicas_in_sync > 1:
@@ -174,17 +163,12 @@ class Programs:
     return is_static and bool(tf.config.list_logical_devices("GPU"))
 
   def loop(self, dataset: tf.data.Dataset) -> Callable[[int], dict]:
-    """A function from a number of updates to the scalars [n] of each.
+    """A function that makes n updates in one call, and returns scalars [n].
 
-    It makes them in one call of the device.
-
-    Args:
-      dataset: endless batches for training.
+    `dataset` has batches for training, without end.
     """
-    step, batches = (
-      self.get(ModeKeys.TRAIN, dataset.element_spec),
-      iter(dataset),
-    )
+    step = self.get(ModeKeys.TRAIN, dataset.element_spec)
+    batches = iter(dataset)
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
     def run(count):
@@ -222,7 +206,6 @@ def _add_up_loss(results):
     if not terms:
       break
     total += tf.math.divide_no_nan(*terms)
-  if index:
-    loss = tf.fill(tf.shape(results["row_index"]), total)
-    results["batch_loss"] = loss
+    shape = tf.shape(results["row_index"])
+    results["batch_loss"] = tf.fill(shape, total)
   return results

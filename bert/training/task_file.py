@@ -28,11 +28,10 @@ NAME = "task.json"
 
 
 def read(folder: str) -> tuple[str | None, dict]:
-  """The kind of task of the model in a folder, and its settings.
+  """The kind of task of the model in a folder, or None, and its settings.
 
-  A kind of None means that it has none, as a release. What task.json does not
-  say is taken from the config.json of Hugging Face's format. A folder of
-  sentence-transformers has the kind "vectors".
+  What task.json does not say is taken from the config.json of Hugging Face's
+  format. A folder of sentence-transformers has the kind "vectors".
   """
   path = os.path.join(folder, NAME)
   fields = files.read_json(path, dict)
@@ -86,10 +85,7 @@ def check_is_complete(folder: str | None) -> None:
 
 
 def check_kind(folder: str, found: str | None, wanted: str) -> None:
-  """Raises UserError unless a folder has a trained model of a kind of task.
-
-  `found` is the kind of its model; None without one.
-  """
+  """Raises UserError if the kind of a folder's model is not the wanted one."""
   if found == wanted:
     return
   check_is_complete(folder)
@@ -105,17 +101,14 @@ def check_kind(folder: str, found: str | None, wanted: str) -> None:
 
 
 def check_is_used(output_dir: str, init_checkpoint: str | None) -> None:
-  """Raises UserError if a run without training would use another trained model.
-
-  That is the model of a finished training in `output_dir`. Its own command may
-  still name what the training began with.
-  """
+  """Raises UserError if a run uses `output_dir`, and not `init_checkpoint`."""
   release = model_folder.initial_weights(output_dir, None)
   folder = model_folder.weights_folder("", init_checkpoint)
   if not release or not folder or read(folder)[0] is None:
     return
   data = (run_record.read_record(output_dir) or {}).get("data", {})
   found, used = map(run_record.hash_of_weights, (init_checkpoint, release))
+  # The command may still name what the training began with.
   if found not in (used, data.get("init_checkpoint")):
     raise UserError(
       f"--init_checkpoint={init_checkpoint} would not be used, because "
@@ -129,8 +122,7 @@ def load(
 ) -> Settings:
   """The settings of the trained model in a folder, for a class of tasks.
 
-  Unless `is_required`, a model without a task has the default settings. For
-  vectors, any model will do.
+  Unless `is_required`, a model without a task has the default settings.
   """
   kind, fields = read(folder) if folder else (None, {})
   if kind != task.kind:
@@ -142,6 +134,15 @@ def load(
   if folder and is_open and model_folder.has_config(folder):
     default = task.default_settings(model_folder.load_config(folder))
   return dataclasses.replace(default, **parse(task.Settings, fields, folder))
+
+
+def write(folder: str, task: Task) -> None:
+  """Writes the task.json of a folder, or deletes that of another training."""
+  path = os.path.join(folder, NAME)
+  if task.kind:
+    files.write_file(path, content(task.kind, task.settings))
+  elif files.exists(path):
+    files.remove(path)
 
 
 def content(kind: str, settings: Settings) -> str:

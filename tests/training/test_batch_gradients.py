@@ -83,7 +83,7 @@ def whole(features, parts=1, dropout=0.0):
       vectors.append(encode(group, dropout))
   vectors = tf.reshape(tf.concat(vectors, axis=0), [ROWS, TEXTS, SIZE])
   loss = batch_loss(vectors, features)
-  return loss, {}, optimization.compute_gradients(loss, update_in(1))
+  return loss, optimization.compute_gradients(loss, update_in(1))
 
 
 def compare(found_of, expected_of, is_static):
@@ -101,7 +101,7 @@ def compare(found_of, expected_of, is_static):
   def both(features):
     with store:
       pairs = (found_of(features), expected_of(features))
-      return [(x, g.dense, g.row_norms) for x, _, g in pairs]
+      return [(x, g.dense, g.row_norms) for x, g in pairs]
 
   (loss, dense, norms), expected = both(features)
   np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
