@@ -202,9 +202,7 @@ def _load_openvino(package, encoder, precision):
 def _exported_encoder(model, weights, wanted, before, reuses=True):
   """The path of an ONNX file with these outputs, or its content.
 
-  The file is written if there is none for these weights, or not `reuses`. If
-  the folder cannot be written to, or another training replaces the checkpoint
-  meanwhile, the content is returned.
+  The file is written if there is none for these weights, or not `reuses`.
   """
   folder = os.path.join(os.path.dirname(weights.prefix), FOLDER)
   kind = "+".join(wanted)
@@ -227,25 +225,28 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
       weights.prefix,
     )
     return content
-  if is_local:
-    with contextlib.suppress(UserError, OSError):
-      files.makedirs(folder)
-      files.write_file(path, content)
-      for name in files.listdir(folder):
-        if name.startswith(f"{kind}-") and name != os.path.basename(path):
-          files.remove(os.path.join(folder, name))
-      seconds = time.monotonic() - start
-      logging.info("Exported the encoder to %s in %.1f s", path, seconds)
-      return path
+  if is_local and _write(path, content, "Exported", start):
+    for name in files.listdir(folder):
+      if name.startswith(f"{kind}-") and name != os.path.basename(path):
+        files.remove(os.path.join(folder, name))
+    return path
   logging.warning("%s cannot be written; the next start exports again", path)
   return content
 
 
-def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
-  """The path of the encoder in int8, or its content, given those in float32.
+def _write(path, content, what, start):
+  """Whether a file that was begun at a time could be written."""
+  with contextlib.suppress(UserError, OSError):
+    files.makedirs(os.path.dirname(path))
+    files.write_file(path, content)
+    seconds = time.monotonic() - start
+    logging.info("%s the encoder to %s in %.1f s", what, path, seconds)
+    return True
+  return False
 
-  The file is written if there is none, or not `reuses`.
-  """
+
+def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
+  """The path of the encoder in int8, or its content, given those in float32."""
   is_file = not isinstance(encoder, bytes)
   if is_file:
     path = encoder.replace(".onnx", f"-int8-{runtime}.onnx")
@@ -265,13 +266,8 @@ def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
     content = quantization.static(content, batches, flag)
   else:
     content = quantization.dynamic(content, flag)
-  if is_file:
-    with contextlib.suppress(UserError, OSError):
-      files.write_file(path, content)
-      seconds = time.monotonic() - start
-      logging.info("Quantized the encoder to %s in %.1f s", path, seconds)
-      return path
-  return content
+  is_written = is_file and _write(path, content, "Quantized", start)
+  return path if is_written else content
 
 
 def fingerprint(model: model_folder.Model) -> str:

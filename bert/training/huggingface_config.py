@@ -148,15 +148,21 @@ def read_config(path: str) -> modeling.BertConfig:
     raise _unsupported(path, "hidden_act", theirs, *sorted(known))
   fields["hidden_act"] = ours[0]
   names = {field.name for field in dataclasses.fields(modeling.BertConfig)}
+  # Some of the released configurations have these, without effect.
+  names |= {n for n in fields if n.startswith(("directionality", "pooler_"))}
   config = modeling.BertConfig.from_dict(
-    {k: v for k, v in fields.items() if k in names or _is_extra(k)}
+    {k: v for k, v in fields.items() if k in names}
   )
   try:
     config.check()
   except ValueError as error:
     raise files.damaged(path, error) from error
   folder = os.path.dirname(path)
-  if _has_other_pieces(folder):
+  vocabulary, tokenizer = (
+    os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json")
+  )
+  is_json = files.exists(tokenizer) and not files.exists(vocabulary)
+  if is_json and not tokenization.has_word_pieces(tokenizer):
     return config
   _check_tokenizer(path, fields)
   do_lower_case = _read_casing(folder, fields.get("tokenizer_class"))
@@ -167,21 +173,10 @@ def read_config(path: str) -> modeling.BertConfig:
 
 
 def _unsupported(path, name, value, *known):
-  """The UserError for a setting with another value than the known ones."""
   return UserError(
     f"{path}: {name}={shortened(repr(value))} is not supported; pass a model "
     f"with {name}={' or '.join(map(str, known))}"
   )
-
-
-def _has_other_pieces(folder):
-  """Whether the tokenizer is a tokenizer.json without word pieces."""
-  vocabulary, tokenizer = (
-    os.path.join(folder, name) for name in ("vocab.txt", "tokenizer.json")
-  )
-  if files.exists(vocabulary) or not files.exists(tokenizer):
-    return False
-  return not tokenization.has_word_pieces(tokenizer)
 
 
 def _with_our_names(path, fields):
@@ -246,10 +241,7 @@ def their_fields(config: modeling.BertConfig) -> dict:
 
 
 def _check_added_tokens(folder):
-  """Raises UserError if the tokenizer in a folder has tokens unknown here.
-
-  The tokenizers of Hugging Face do not split such tokens.
-  """
+  """Raises UserError if the tokenizer in a folder has tokens unknown here."""
   of_json, vocabulary, of_txt = (
     os.path.join(folder, name)
     for name in ("tokenizer.json", "vocab.txt", "added_tokens.json")
@@ -271,11 +263,6 @@ def _check_added_tokens(folder):
       )
 
 
-def _is_extra(name):
-  """Whether some of the released configurations have a key, without effect."""
-  return name == "directionality" or name.startswith("pooler_")
-
-
 def _check_tokenizer(path, fields):
   """Raises UserError if the fields of a file name another tokenizer."""
   for name, known in _TOKENIZERS.items():
@@ -293,8 +280,7 @@ def _read_casing(folder, tokenizer_class):
   is_generic = tokenizer_class in _GENERIC_TOKENIZERS
   found = [(path, settings)]
   lower_cases = settings.get("do_lower_case")
-  if not isinstance(lower_cases, bool):
-    lower_cases = None
+  lower_cases = lower_cases if isinstance(lower_cases, bool) else None
   if is_generic or lower_cases is None:
     file = os.path.join(folder, "tokenizer.json")
     tokenizer = files.read_json(file, dict)
@@ -305,18 +291,15 @@ def _read_casing(folder, tokenizer_class):
         found = []  # Its class ignores the settings.
       lower_cases = any(part["lowercase"] for part in parts)
       found += [(file, part) for part in parts]
+  # The last two are one setting, which has another name in tokenizer.json.
+  names = ("strip_accents", "tokenize_chinese_chars", "handle_chinese_chars")
+  wanted = dict(zip(names, (lower_cases, True, True), strict=True))
   for file, fields in found:
-    for name, value in (
-      ("strip_accents", lower_cases),
-      ("tokenize_chinese_chars", True),
-      ("handle_chinese_chars", True),  # Its name in tokenizer.json.
-    ):
+    for name, value in wanted.items():
       if fields.get(name) not in (None, value):
         logging.warning(
-          "%s: %s=%s is not supported; some texts get other word pieces",
-          file,
-          name,
-          fields[name],
+          f"{file}: {name}={fields[name]} is not supported; some texts get "
+          f"other word pieces"
         )
   return lower_cases
 
@@ -344,7 +327,6 @@ def _check_generic(path, tokenizer, parts):
 
 
 def _strips_accents(part):
-  """Whether a part of a normalizer does."""
   if part.get("type") != "BertNormalizer":
     return part.get("type") == "StripAccents"
   strips = part.get("strip_accents")

@@ -23,32 +23,24 @@ _PARTS = (
   "output/dense",
   "output/LayerNorm",
 )
-_LAYER = "encoder.layer.{}."
 _TRANSFORM = "cls/predictions/transform/"
 
 
 class Family(NamedTuple):
-  """Names of a model type. A module's name stands for its variables.
+  """Names of a model type. A module's name stands for its variables."""
 
-  Attributes:
-    name: its beginning in the names of architectures, such as "Bert".
-    prefix: what the names of the encoder begin with.
-    layer: what those of a layer begin with; {} is its number.
-    parts: those of the `_PARTS` of a layer.
-    modules: theirs by ours of the other modules that differ from BERT's.
-    masked_words: those of the head of masked words: its dense layer, its
-      LayerNorm, and its bias.
-    decoder: the tensor of its output weights, which are the word embeddings.
-    heads: more `modules` by the architecture, without `name`.
-  """
-
-  name: str
-  prefix: str
-  layer: str = _LAYER
+  name: str  # the beginning of the names of architectures, such as "Bert"
+  prefix: str  # what the names of the encoder begin with
+  layer: str = "encoder.layer.{}."  # of a layer; {} is its number
+  # Those of the `_PARTS` of a layer.
   parts: tuple[str, ...] = tuple(part.replace("/", ".") for part in _PARTS)
+  # Theirs by ours of the other modules that differ from BERT's.
   modules: Mapping[str, str] = {}
+  # The dense layer, LayerNorm and bias of the head of masked words, and the
+  # tensor of its output weights, which are the word embeddings.
   masked_words: tuple[str, ...] = ()
   decoder: str = ""
+  # More `modules` by the architecture, without `name`.
   heads: Mapping[str, Mapping[str, str]] = {}
 
 
@@ -146,10 +138,7 @@ DECODER_BIASES = {
 
 
 def split_architecture(architecture: str) -> tuple[str | None, str]:
-  """The model type and the head, such as ("bert", "ForMaskedLM").
-
-  The model type is None for models of other families.
-  """
+  """The model type, None if unknown, and the head, such as "ForMaskedLM"."""
   for model_type, family in FAMILIES.items():
     head = architecture.removeprefix(family.name)
     if head != architecture and re.match("For|Model|$", head):
@@ -179,10 +168,7 @@ def name_without_tensorflow(tensor: str) -> str:
 def tensor_name(
   variable: str, model_type: str = "bert", head: str = ""
 ) -> str | None:
-  """The name of their tensor for a variable of ours; None for others.
-
-  `head` is an architecture without the name of the family.
-  """
+  """The inverse of `variable_name`, for a head such as "ForMaskedLM"."""
   number = re.search(r"/layer_(\d+)/", variable)
   if number:
     variable = variable[: number.start(1)] + "{}" + variable[number.end(1) :]
@@ -192,16 +178,13 @@ def tensor_name(
 
 @functools.cache
 def _variables():
-  """Our variables by theirs without the encoder's prefix, with {} for a layer.
-
-  Several families share a name only if it means the same.
-  """
+  """Ours by their names without the encoder's prefix, with {} for a layer."""
   found = {}
   for model_type, family in FAMILIES.items():
     for head in ("", *family.heads):
       for ours, theirs in _tensors(model_type, head).items():
         name = theirs.removeprefix(family.prefix)
-        assert found.setdefault(name, ours) == ours
+        assert found.setdefault(name, ours) == ours  # Of several families.
   return found
 
 

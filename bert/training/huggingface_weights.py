@@ -48,10 +48,7 @@ def find_weights(folder: str) -> str | None:
 
 
 def check_needs_no_conversion(path: str) -> None:
-  """Raises UserError if a path is that of weights in an older format.
-
-  The message has a program that converts them.
-  """
+  """Raises UserError, with a program that converts it, for an older format."""
   folder, name = os.path.split(path)
   # JSON's strings are also Python's, and need no escapes inside '...'.
   source, directory, target = (
@@ -127,9 +124,6 @@ class Weights:
 
   It has the methods of TensorFlow's `CheckpointReader`. Tensors of theirs that
   are no variables of ours keep their names.
-
-  Args:
-    path: a file, `*.safetensors` or `*.safetensors.index.json`.
   """
 
   def __init__(self, path: str):
@@ -199,23 +193,17 @@ def _read_header(path):
       found[name] = _Tensor(
         path, dtype, shape, 8 + length + start, end - start, order
       )
-    _check_layout(found.values(), 8 + length, size)
+    # Otherwise other programs might read other values from the same file.
+    end = 8 + length
+    for tensor in sorted(found.values(), key=lambda t: (t.start, t.size)):
+      if tensor.start != end:
+        raise ValueError("its tensors overlap, or leave gaps")
+      end += tensor.size
+    if end != size:
+      raise ValueError("its tensors do not reach its end")
     return found, None if step is None else np.int64(step)
   except _DAMAGE as error:
     raise files.damaged(path, error) from error
-
-
-def _check_layout(tensors, start, end):
-  """Raises ValueError unless tensors fill a part of a file, as they must.
-
-  Otherwise other programs might read other values from the same file.
-  """
-  for tensor in sorted(tensors, key=lambda tensor: (tensor.start, tensor.size)):
-    if tensor.start != start:
-      raise ValueError("its tensors overlap, or leave gaps")
-    start += tensor.size
-  if start != end:
-    raise ValueError("its tensors do not reach its end")
 
 
 def _read(tensor: _Tensor) -> np.ndarray:

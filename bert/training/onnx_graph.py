@@ -61,10 +61,8 @@ class OnnxGraph:
   def __init__(self, weights: Mapping[str, np.ndarray]):
     self._onnx = import_optional("onnx", "ONNX", "requirements-export.txt")
     self._weights = weights
-    self._nodes = []
     self._constants = {}
-    self._inputs = []
-    self._outputs = []
+    self._inputs, self._nodes, self._outputs = [], [], []
     self._tensors = set()  # The names of all.
     self.float_kind = self._onnx.TensorProto.FLOAT
 
@@ -113,12 +111,6 @@ class OnnxGraph:
     product = self.add("MatMul", x, self.weight(f"{scope}/kernel"))
     return self.add("Add", product, self.weight(f"{scope}/bias"))
 
-  def output_layer(self, x: str, scope: str = "") -> str:
-    """Logits [..., C] with the variables of `layers.output_layer`."""
-    weights = self.weight(f"{scope}output_weights", transposed=True)
-    product = self.add("MatMul", x, weights)
-    return self.add("Add", product, self.weight(f"{scope}output_bias"))
-
   def layer_norm(self, x: str, scope: str, epsilon: float) -> str:
     """LayerNorm over the last axis with the variables in a scope."""
     parts = (self.weight(f"{scope}/LayerNorm/{n}") for n in ("gamma", "beta"))
@@ -162,17 +154,13 @@ class OnnxGraph:
         f"at most 2; use --runtime=tensorflow, or export a SavedModel"
       )
     helper = self._onnx.helper
+    tensors = list(self._constants.values())
     graph = helper.make_graph(
-      self._nodes,
-      "bert",
-      self._inputs,
-      self._outputs,
-      list(self._constants.values()),
+      self._nodes, "bert", self._inputs, self._outputs, tensors
     )
+    opsets = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(
-      graph,
-      opset_imports=[helper.make_opsetid("", _OPSET)],
-      ir_version=_IR_VERSION,
+      graph, opset_imports=opsets, ir_version=_IR_VERSION
     )
     return model.SerializeToString()
 
@@ -191,7 +179,10 @@ class OnnxOps:
     self, x: str, size: int, scope: str = "", dropout: bool = True
   ) -> str:
     del size, dropout
-    return self._graph.output_layer(x, scope)
+    graph = self._graph
+    weights = graph.weight(f"{scope}output_weights", transposed=True)
+    product = graph.add("MatMul", x, weights)
+    return graph.add("Add", product, graph.weight(f"{scope}output_bias"))
 
   def softmax(self, x: str) -> str:
     return self._graph.add("Softmax", x, axis=-1)
@@ -255,8 +246,7 @@ class Layers:
   """The layers of an encoder by index; only what is used is read."""
 
   def __init__(self, get: Callable[[str], object], count: int):
-    self._get = get
-    self._count = count
+    self._get, self._count = get, count
 
   def __len__(self) -> int:
     return self._count
@@ -299,19 +289,13 @@ def encoder(
   sequences: Sequence[str],
   wanted: Collection[str],
 ) -> dict[str, str]:
-  """Adds the encoder to a graph.
+  """Adds the encoder to a graph; returns the tensors of the outputs by name.
 
   Args:
     graph: the graph; its weights have the names of released checkpoints.
     sequences: input_ids, input_mask and segment_ids, integer [B, S].
     wanted: the outputs that are needed: POOLED, and names by `layer_name`. If
       the highest is not among them, it is computed for the first position only.
-
-  Returns:
-    Dict from the name of each output to its tensor.
-
-  Raises:
-    UserError: `modeling.BertModel` was changed, and computes something else.
   """
   _compare(config, wanted)
   return _encoder(graph, config, sequences, wanted)

@@ -14,11 +14,7 @@ SMALLEST_NORM = 1e-12
 
 
 class TensorOps:
-  """Operations on tensors.
-
-  Args:
-    is_training: whether dropout is on.
-  """
+  """Operations on tensors; in training with dropout."""
 
   def __init__(self, is_training: bool = False):
     self._is_training = is_training
@@ -28,11 +24,8 @@ class TensorOps:
   ) -> tf.Tensor:
     """x W + b, [..., size], with the variables of `layers.output_shapes`.
 
-    Args:
-      x: float [..., H].
-      size: number of outputs.
-      scope: prefix of the variables' names, such as "cls/squad/".
-      dropout: whether x is subject to dropout in training.
+    `scope` begins their names, such as "cls/squad/". In training, x [..., H]
+    is subject to `dropout`.
     """
     if not scope:
       return layers.task_logits(x, size, self._is_training and dropout)
@@ -74,12 +67,9 @@ class TensorOps:
   def pool(self, x, mask, how: str) -> tf.Tensor:
     """One vector of each row, [B, H], from those of its tokens [B, S, H].
 
-    Args:
-      x: float [B, S, H].
-      mask: integer [B, S], 1 for the tokens that count. A row without such
-        tokens, as padding has none, gets zeros.
-      how: "cls", the first token whatever the mask; "mean", "max"; or
-        "mean_sqrt_len", the sum divided by the square root of the number.
+    `mask` is 1 for the tokens that count; a row without any gets zeros. `how`
+    is "cls", the first token whatever the mask; "mean", "max"; or
+    "mean_sqrt_len", the sum divided by the square root of the number.
     """
     if how == "cls":
       return x[:, 0, :]

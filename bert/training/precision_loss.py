@@ -24,10 +24,9 @@ _MOST_ROWS = 2000
 def measure(
   model: model_folder.Model, task: Task, predictor: Predictor, runtime: str
 ) -> dict[str, dict[str, float]] | None:
-  """The metrics of a model in float32 and in int8, by precision.
+  """The metrics of a model in float32 and, by `predictor`, in int8.
 
-  `predictor` computes in int8. None if there are no rows beside the model, or
-  if rows alone have no metrics.
+  None if there are no rows beside the model, or if rows alone have no metrics.
   """
   rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
   path = path_of(model, runtime)

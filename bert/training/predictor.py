@@ -49,16 +49,12 @@ class Predictor:
   """A trained model, loaded once.
 
   Args:
-    model: the model's files.
-    task: the Task.
     batch_size: rows per batch.
-    strategy: a `tf.distribute.Strategy`; default: the current one.
+    strategy: default: the current one.
     pad_to_max_length: give all batches the one static shape of `spec`.
-    precision: see BertModel. None is float32, or what a runtime prefers; see
-      `engines.GraphEncoder`.
+    precision, runtime: see `engines.GraphEncoder`, and for "tensorflow", which
+      computes in float32 by default, BertModel.
     use_one_hot_embeddings: see BertModel.
-    runtime: what computes the encoder: "tensorflow", or another that
-      `engines.GraphEncoder` knows.
     outputs: which outputs of the head to compute, with their axes; default:
       those of `task.output_axes`.
   """
@@ -127,8 +123,6 @@ class Predictor:
   ) -> dict[str, np.ndarray | list[np.ndarray]]:
     """The outputs of each row, in the order of the rows.
 
-    Rows of similar length share a batch.
-
     Args:
       rows: dicts of the features in the spec: numbers, or nested lists of them,
         with or without padding.
@@ -137,9 +131,6 @@ class Predictor:
     Returns:
       Dict from name to an array [rows, ...] or, for names in `output_axes`, a
       list of arrays, each cut to its row's own size.
-
-    Raises:
-      InfiniteOutputError: an output is not finite.
     """
     rank = len(self._spec["input_mask"].shape)
     sizes = [_used_size(row["input_mask"], rank) for row in rows]
@@ -182,11 +173,7 @@ class Predictor:
     return [variable for _, variable in self._store.items()]
 
   def compute(self, features: Tensors) -> Tensors:
-    """The outputs of a batch [B, ...], as a part of the caller's graph.
-
-    Args:
-      features: the features in the spec.
-    """
+    """The outputs of a batch [B, ...], as a part of the caller's graph."""
     with self._store, kernels.forward_only():
       bert = encode(
         self._config,
@@ -198,7 +185,6 @@ class Predictor:
       return self._head(bert, features)
 
   def _head(self, bert, features):
-    """What the task's answers are made of."""
     found = self._task.head(ops.TensorOps(), bert, features)
     return {name: found[name] for name in self._axes}
 
@@ -213,12 +199,10 @@ class Predictor:
     return EstimatorSpec(mode, predictions=outputs)
 
   def _program(self, is_long=False):
-    """The program; for a long run with activations that are compiled."""
     fuses = is_long and self._can_compile
     return self._programs.get(ModeKeys.PREDICT, self._batch_spec, fuses)
 
   def _traced_outputs(self):
-    """The TensorSpec of each output."""
     found = self._program().structured_outputs
     outputs = {name: found[name] for name in self._axes}
     for name, output in outputs.items():
@@ -230,7 +214,6 @@ class Predictor:
     return outputs
 
   def _call(self, program, rows, largest):
-    """Outputs of one batch, as arrays; `largest` is the size of its rows."""
     features = self._pad(rows, largest)
     results = program({n: tf.constant(x) for n, x in features.items()})
     outputs = {name: results[name].numpy() for name in self._outputs}
@@ -284,13 +267,7 @@ def check_finite(
   remedy: str = "its files are damaged or its training diverged: pass another "
   "checkpoint",
 ) -> None:
-  """Raises InfiniteOutputError if a number is infinite or NaN.
-
-  Args:
-    outputs: arrays by name.
-    source: what gave them, for the message.
-    remedy: what to do, for the message.
-  """
+  """Raises InfiniteOutputError if a number that `source` gave is not finite."""
   for name, output in outputs.items():
     if output.dtype.kind == "f" and not np.isfinite(output).all():
       raise InfiniteOutputError(

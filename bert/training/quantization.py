@@ -20,14 +20,9 @@ _PACKAGE = "onnxruntime.quantization"
 
 
 def dynamic(content: bytes, flag: str) -> bytes:
-  """An ONNX file with int8 weights, which quantizes activations as they come.
+  """The ONNX file with int8 weights, which quantizes activations as they come.
 
-  Args:
-    content: the content of the file in float32.
-    flag: what needs it, for the message if the package is missing.
-
-  Raises:
-    UserError: onnxruntime is missing.
+  `flag` is what needs it, for the message if onnxruntime is missing.
   """
   package = import_optional(_PACKAGE, flag, runtimes.REQUIREMENTS)
   return _converted(
@@ -39,26 +34,17 @@ def dynamic(content: bytes, flag: str) -> bytes:
 def static(
   content: bytes, batches: Iterable[Mapping[str, np.ndarray]], flag: str
 ) -> bytes:
-  """An ONNX file with int8 weights and known ranges of activations.
+  """The ONNX file with int8 weights and ranges of activations, like `dynamic`.
 
-  Args:
-    content: the content of the file in float32.
-    batches: the three sequences, int64 [B, S], by name.
-    flag: see `dynamic`.
-
-  Raises:
-    UserError: onnxruntime is missing.
+  `batches` have the three sequences, int64 [B, S], by name.
   """
   package = import_optional(_PACKAGE, flag, runtimes.REQUIREMENTS)
 
+  left = iter(batches)
+
   class Reader(package.CalibrationDataReader):
-    """The batches in the form that the package wants."""
-
-    def __init__(self):
-      self._batches = iter(batches)
-
     def get_next(self):
-      return next(self._batches, None)
+      return next(left, None)
 
   def quantize(full, small):
     package.quantize_static(
@@ -99,16 +85,11 @@ _LENGTH = 64
 def calibration_batches(
   folder: str, vocab_size: int, special: tuple[int, int], length: int
 ) -> list[dict[str, np.ndarray]]:
-  """Batches of sequences like those that a model reads.
+  """Batches of sequences like those that a model in a folder reads.
 
   They are rows of its training, if its folder has them; otherwise, random
-  pieces between [CLS] and [SEP].
-
-  Args:
-    folder: the model's folder.
-    vocab_size: number of pieces.
-    special: the ids of [CLS] and [SEP].
-    length: the positions of a sequence.
+  pieces between [CLS] and [SEP], whose ids are `special`. `length` is that of
+  the rows of its training.
   """
   path = os.path.join(folder, "train.tf_record")
   found = []
@@ -126,25 +107,18 @@ def calibration_batches(
   batches = []
   for start in range(0, _COUNT, _BATCH):
     rows = found[start : start + _BATCH]
-    used = int(max(np.sum(row[1]) for row in rows))
-    columns = zip(*rows, strict=True)
+    batch = np.zeros([3, len(rows), max(len(row[1]) for row in rows)], np.int64)
+    for number, row in enumerate(rows):
+      batch[:, number, : len(row[1])] = row
+    used = int(np.max(np.sum(batch[1], axis=-1)))
     batches.append(
-      {
-        name: np.array([_fill(part, used) for part in column], np.int64)
-        for name, column in zip(records.SEQUENCES, columns, strict=True)
-      }
+      dict(zip(records.SEQUENCES, batch[:, :, :used], strict=True))
     )
   return batches
 
 
-def _fill(values, size):
-  """Values cut to a size, or followed by zeros."""
-  values = np.asarray(values)[:size]
-  return np.pad(values, (0, size - len(values)))
-
-
 def _sequences_of(path, length):
-  """The three sequences of the first rows of a file, as long as it has some."""
+  """The three sequences of the first rows of a file."""
   import tensorflow as tf
 
   found = []

@@ -37,11 +37,7 @@ _MODE = "pooling_mode_"
 
 
 def read(folder: str) -> dict | None:
-  """The settings of vectors in a folder; None if it has no modules.json.
-
-  They are `pooling`, `normalize`, `max_seq_length`, `prompts` and `prompt` of
-  `features.VectorSettings`.
-  """
+  """The fields of `features.VectorSettings`; None without a modules.json."""
   path = os.path.join(folder, MODULES)
   modules = files.read_json(path, list)
   if modules is None:
@@ -49,10 +45,8 @@ def read(folder: str) -> dict | None:
   try:
     parts = [(m["type"].rpartition(".")[2], m["path"]) for m in modules]
     kinds = [kind for kind, _ in parts]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (
-      [],
-      ["Normalize"],
-    ):
+    known = ["Transformer", "Pooling", "Normalize"]
+    if kinds not in (known, known[:2]):
       raise ValueError(
         f"it has the parts {listing(kinds)}; only a Transformer, a Pooling and "
         f"perhaps a Normalize are supported"
