@@ -31,9 +31,10 @@ for devices, count, *more in {cases}:
       replica = tf.distribute.get_replica_context()
       start = replica.replica_id_in_sync_group * share
       mine = {{n: x[start:start + share] for n, x in features.items()}}
-      loss, logged, grads = test.compute(count, mine, *more)
+      loss, *logged, grads = test.compute(count, mine, *more)
       _, norms = optimization.minimize(grads, test.update_in(count))
-    return [loss, logged.get("share", loss), norms["gradient norm"]]
+    logged = [scalars.get("share", loss) for scalars in logged] or [loss]
+    return [loss, *logged, norms["gradient norm"]]
 
   @tf.function(autograph=False)
   def run():

@@ -71,10 +71,7 @@ def read_cluster(text: str | None) -> Cluster | None:
 
 
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
-  """The kind of strategy that "auto" stands for, or else `kind`.
-
-  It remains "auto" on a single host without a TPU: one device or all GPUs.
-  """
+  """The kind of strategy; "auto" on a single host without a TPU stays."""
   if use_tpu:
     return "tpu"
   hosts, remedy = len(cluster.tasks) if cluster else 0, None
@@ -95,15 +92,11 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
 def make_strategy(
   kind: str, cluster: Cluster | None = None, worker_timeout: float = 600.0
 ) -> tf.distribute.Strategy | None:
-  """The strategy of this process; None for one device.
+  """The strategy of this process, of a kind from `choose`; None for one device.
 
   On several hosts it must be made before TensorFlow computes anything. There,
   this process writes no file of the run from then on, unless it is the chief.
-
-  Args:
-    kind: what `choose` returned.
-    cluster: the Cluster of TF_CONFIG, for "multi_worker".
-    worker_timeout: seconds after which the process ends without other hosts.
+  It ends after `worker_timeout` seconds without the other hosts.
   """
   if kind == "tpu":
     return _make_tpu_strategy()
@@ -113,15 +106,15 @@ def make_strategy(
     kind = "mirrored"
   if kind == "mirrored":
     # All GPUs, or else all logical CPUs.
-    for device in ("GPU", "CPU"):
-      if found := tf.config.list_logical_devices(device):
-        if len(found) == 1:
-          logging.warning(
-            "--distribution_strategy=mirrored finds one device, %s; it is the "
-            "only replica",
-            found[0].name,
-          )
-        return tf.distribute.MirroredStrategy([d.name for d in found])
+    found = tf.config.list_logical_devices("GPU")
+    names = [d.name for d in found or tf.config.list_logical_devices("CPU")]
+    if len(names) == 1:
+      logging.warning(
+        "--distribution_strategy=mirrored finds one device, %s; it is the only "
+        "replica",
+        *names,
+      )
+    return tf.distribute.MirroredStrategy(names)
   return None
 
 
@@ -143,7 +136,6 @@ def _make_tpu_strategy():
 
 
 def _make_multi_worker_strategy(cluster, timeout):
-  """The strategy of several hosts, once all of them are there."""
   logging.info(
     "This is %s of %d hosts; waiting for the others, which run the same "
     "command, for --worker_timeout=%g seconds",
@@ -155,10 +147,7 @@ def _make_multi_worker_strategy(cluster, timeout):
   tf.get_logger().setLevel("WARNING")  # It logs each collective operation.
   with _end_after(timeout):
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-  if (
-    handler is not None
-    and threading.current_thread() is threading.main_thread()
-  ):
+  if handler is not None and _is_main_thread():
     signal.signal(signal.SIGTERM, handler)  # TensorFlow has replaced it.
   if cluster.index:
     files.write_only_in(_scratch_folder().name)
@@ -176,13 +165,17 @@ def _end_after(seconds):
 
   TensorFlow waits for other hosts without end, and lets no other thread run.
   """
-  can_end = threading.current_thread() is threading.main_thread()
-  with termination.default_handlers() if can_end else contextlib.nullcontext():
-    if can_end:
-      signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+  if not _is_main_thread():
     yield
-    if can_end:
-      signal.setitimer(signal.ITIMER_REAL, 0)
+    return
+  with termination.default_handlers():
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _is_main_thread():
+  return threading.current_thread() is threading.main_thread()
 
 
 @functools.cache
@@ -198,13 +191,9 @@ def _has_workers(strategy):
 def check_batch_size(
   name: str, batch_size: int, replicas: int = 1, micro_batches: int = 1
 ) -> None:
-  """Raises UserError unless a batch can be divided evenly.
+  """Raises UserError unless replicas, and their micro-batches, divide a batch.
 
-  Args:
-    name: of the batch size in the message, such as `--eval_batch_size`.
-    batch_size: rows of a batch, over all replicas.
-    replicas: number of replicas that share it.
-    micro_batches: number of parts that each replica divides its rows into.
+  `name` is that of the batch size, such as `--eval_batch_size`.
   """
   parts = replicas * micro_batches
   if batch_size % parts:
@@ -231,7 +220,7 @@ def is_endless(
   dataset: tf.data.Dataset | tf.distribute.DistributedDataset,
 ) -> bool:
   """Whether a dataset is marked as `endless`."""
-  count = dataset.cardinality
+  count = dataset.cardinality  # A function, unless it is distributed.
   count = count() if callable(count) else count
   return bool(count == tf.data.INFINITE_CARDINALITY)
 
@@ -239,12 +228,11 @@ def is_endless(
 def distribute(
   strategy: tf.distribute.Strategy, dataset: tf.data.Dataset
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-  """Batches of features for `strategy.run`.
+  """Batches for `strategy.run`; see `share`, except on a TPU.
 
-  Every host reads all batches, so that they are cut to one length. On a TPU,
-  each core receives its rows. Other replicas receive the whole batch, and take
-  their `share`: TensorFlow starts a thread that tunes any input that it divides
-  among devices, and waits for it, up to a minute, when the input is deleted.
+  Every host reads all batches, so that they are cut to one length. TensorFlow
+  starts a thread that tunes any input that it divides among devices, and waits
+  for it, up to a minute, when the input is deleted.
   """
   if not is_tpu(strategy):
     return dataset
@@ -254,8 +242,7 @@ def distribute(
 def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """A replica's part of a batch [B, ...], in the order of replicas.
 
-  Call it in the step of a replica that receives the whole batch. If B is not a
-  multiple of the number of replicas, the last ones get fewer rows, or none.
+  If B is no multiple of their number, the last ones get fewer rows, or none.
   """
   replica = tf.distribute.get_replica_context()
   count, index = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
@@ -287,10 +274,7 @@ def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
 
 
 def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """On several hosts, a replica's outputs and those of all others; see `merge`.
-
-  Call it in the step of a replica.
-  """
+  """On several hosts, a replica's outputs and all others'; see `merge`."""
   replica = tf.distribute.get_replica_context()
   if not _has_workers(replica.strategy):
     return dict(outputs)
@@ -322,10 +306,7 @@ def merge(
 
 
 def exchange(strategy: tf.distribute.Strategy | None, number: int) -> list[int]:
-  """A number of each host, in order; all wait until all have called it.
-
-  On one host this is the number alone.
-  """
+  """A number of each host, in order; all wait until all have called it."""
   if not _has_workers(strategy):
     return [number]
   found = _exchange_program(strategy)(tf.constant([int(number)], tf.int64))
@@ -356,11 +337,9 @@ def check_hosts_agree(
 
 
 def await_hosts(strategy: tf.distribute.Strategy | None) -> None:
-  """Waits for the other hosts, unless one has stopped.
-
-  A host that ended at once would close the connections over which a slower one
-  may still be reading the last exchange.
-  """
+  """Waits for the other hosts, unless one has stopped."""
+  # A host that ended at once would close the connections over which a slower
+  # one may still be reading the last exchange.
   with contextlib.suppress(*_lost_connection()):
     exchange(strategy, 0)
 
@@ -378,11 +357,7 @@ def _lost_connection():
 
 @contextlib.contextmanager
 def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
-  """Waits for the other hosts at its end; reports a host or TPU that stopped.
-
-  Raises:
-    LostWorkerError: a host or the TPU has stopped inside.
-  """
+  """Waits for the other hosts at its end; reports one that has stopped."""
   try:
     yield
     exchange(strategy, 0)

@@ -21,30 +21,22 @@ IS_LABELED = "is_labeled"
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-  """How a student learns from soft targets.
+  """How a student learns from soft targets."""
 
-  Attributes:
-    weight: weight of their loss; that of the labels has the rest.
-    temperature: T, by which logits are divided before the softmax.
-  """
-
-  weight: float = 0.5
-  temperature: float = 2.0
+  weight: float = 0.5  # of their loss; that of the labels has the rest
+  temperature: float = 2.0  # T, by which logits are divided before the softmax
 
   def mix(
     self, hard: tf.Tensor, soft: tf.Tensor, is_labeled: tf.Tensor
   ) -> tf.Tensor:
     """The weighted mean of two losses; the soft one alone without a label.
 
-    Args:
-      hard: the loss of the labels, float [B, ...].
-      soft: that of the soft targets, float [B, ...].
-      is_labeled: 0 or 1, [B].
+    The losses, of the labels and of the soft targets, are float [B, ...], and
+    `is_labeled` is 0 or 1, [B].
     """
-    axes = tuple(range(1, hard.shape.rank))
     is_labeled = tf.cast(is_labeled, tf.float32)
     weight = 1.0 - is_labeled * (1.0 - self.weight)
-    for axis in axes:
+    for axis in range(1, hard.shape.rank):
       weight = tf.expand_dims(weight, axis)
     return (1.0 - weight) * hard + weight * soft
 
@@ -58,13 +50,8 @@ def divergence(
   """T^2 KL(teacher, student) over the last axis, float [...].
 
   The factor keeps the size of the gradients, whatever the temperature (Hinton
-  et al. 2015, section 2).
-
-  Args:
-    logits: the student's, float [..., C].
-    targets: the teacher's logits, float [..., C].
-    temperature: T.
-    mask: integer [..., C], 0 for what is no class; None if all are.
+  et al. 2015, section 2). The logits of student and teacher are float [..., C];
+  the mask, integer [..., C], is 0 for what is no class.
   """
   if mask is not None:
     padding = (1.0 - tf.cast(mask, tf.float32)) * MASKED_SCORE
@@ -80,9 +67,7 @@ def binary_divergence(
 ) -> tf.Tensor:
   """The mean over independent labels of T^2 KL(teacher, student), float [B].
 
-  Args:
-    logits, targets: of student and teacher, float [B, C].
-    temperature: T.
+  The logits of student and teacher are float [B, C].
   """
   wanted = tf.sigmoid(targets / temperature)
   cross, own = (

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from bert.data import downloads, files, records
+from bert.data import downloads, files, records, sequences
 from bert.data.progress import bar
 from bert.errors import UserError
 from bert.training import model_folder, run_record, start_checks, task_file
@@ -47,13 +47,6 @@ class Teacher:
       student, with the teacher's word pieces.
     unlabeled: examples without labels, to train on, too.
     precision: see BertModel.
-
-  Attributes:
-    unlabeled: those examples.
-    hash: identifies the teacher's weights.
-
-  Raises:
-    UserError: the folder has no model of such a task and labels.
   """
 
   def __init__(
@@ -70,7 +63,10 @@ class Teacher:
       raise UserError(
         f"--teacher={model_dir} has no effect on {task.name}; omit it"
       )
-    self._head = _head_of(folder, task)
+    length = task.settings.max_seq_length
+    settings = task_file.load(type(task), folder)
+    settings = dataclasses.replace(settings, max_seq_length=length)
+    self._head = type(task)(settings)
     model = self._model = model_folder.find_model(folder)
     self._head.tokenizer = model.tokenizer
     self._head.prepare(model)
@@ -78,13 +74,11 @@ class Teacher:
     shapes = self._head.head_shapes(model.config)
     checkpoint = model.checkpoint
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
-    length = task.settings.max_seq_length
     model_folder.check_length(length, model.config, f"--teacher={model_dir}")
     self.hash = run_record.hash_of_weights(checkpoint)
     self._predictor = None
 
   def _check_labels(self, model_dir):
-    """Raises UserError unless teacher and student have the same labels."""
     found, wanted = (
       f"{', '.join(t.labels)} ({getattr(t.settings, 'kind', t.kind)})"
       for t in (self._head, self._task)
@@ -112,52 +106,43 @@ class Teacher:
   ) -> Iterator[list[Mapping[str, object]]]:
     """Yields the rows of each example, labeled or not, with soft targets.
 
-    Args:
-      examples: the labeled examples.
-      folder: folder of the files of soft targets.
+    `folder` is that of the rows.
     """
     folder = os.path.join(folder, FOLDER)
     files.makedirs(folder)
     used = set()
     for is_labeled, part in ((1, examples), (0, self.unlabeled)):
-      own, read = self._groups(part, bool(is_labeled))
-      while group := list(itertools.islice(own, _CHUNK)):
-        theirs = group if read is None else list(itertools.islice(read, _CHUNK))
-        yield from self._with_targets(group, theirs, is_labeled, folder, used)
+      pairs = self._groups(part, bool(is_labeled))
+      while chunk := list(itertools.islice(pairs, _CHUNK)):
+        yield from self._with_targets(chunk, is_labeled, folder, used)
     self._predictor = None  # Its memory is free for the training.
     for name in set(files.listdir(folder)) - used:
       files.remove(os.path.join(folder, name))
 
   def _groups(self, examples, is_training):
-    """The rows of each example, and, if they differ, those for the teacher."""
+    """Yields the rows of each example, and those that the teacher reads."""
     own = self._task.features(bar(examples), is_training)
     reader = self._task.reading_with(self._head)
     if _identity(reader) == _identity(self._task):
-      return iter(own), None
-    return iter(own), iter(reader.features(examples, is_training))
+      return ((rows, rows) for rows in own)
+    return zip(own, reader.features(examples, is_training), strict=True)
 
-  def _with_targets(self, groups, theirs, is_labeled, folder, used):
+  def _with_targets(self, pairs, is_labeled, folder, used):
     """Yields groups of rows that have soft targets, too."""
-    rows = list(itertools.chain.from_iterable(theirs))
-    counts = [list(map(len, x)) for x in (groups, theirs)]
-    if counts[0] != counts[1]:
+    if any(len(rows) != len(others) for rows, others in pairs):
       raise self._other_pieces()
-    targets = self._targets(rows, folder, used)
-    spec = self.spec()
-    index = itertools.count()
-    for group, read in zip(groups, theirs, strict=True):
+    rows = [row for _, others in pairs for row in others]
+    targets = sequences.rows_of(self._targets(rows, folder, used))
+    spec, axes = self.spec(), self._task.soft_targets().values()
+    has_positions = any(records.POSITION in names for names in axes)
+    for group, others in pairs:
       found = []
-      for row, other in zip(group, read, strict=True):
-        if self._has_positions() and _used(row) != _used(other):
+      for row, other in zip(group, others, strict=True):
+        if has_positions and _used(row) != _used(other):
           raise self._other_pieces()
-        number = next(index)
-        soft = {PREFIX + n: values[number] for n, values in targets.items()}
+        soft = {PREFIX + n: value for n, value in next(targets).items()}
         found.append(_complete({**row, **soft, IS_LABELED: is_labeled}, spec))
       yield found
-
-  def _has_positions(self):
-    axes = self._task.soft_targets().values()
-    return any(records.POSITION in names for names in axes)
 
   def _other_pieces(self):
     return UserError(
@@ -230,14 +215,6 @@ class Teacher:
     }
 
 
-def _head_of(folder, task):
-  """The teacher's task, with the settings that it was trained with."""
-  settings = task_file.load(type(task), folder)
-  length = task.settings.max_seq_length
-  settings = dataclasses.replace(settings, max_seq_length=length)
-  return type(task)(settings)
-
-
 def _identity(task):
   """What tells apart how tasks read a text."""
   tokenizer, settings = task.tokenizer, task.settings
@@ -247,7 +224,6 @@ def _identity(task):
 
 
 def _used(row):
-  """Number of positions that a row uses."""
   return int(np.sum(row["input_mask"]))
 
 
