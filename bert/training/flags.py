@@ -58,36 +58,27 @@ FRACTION = Check("between 0 and 1", lambda x: 0 < x < 1)
 SHARE = Check("greater than 0 and at most 1", lambda x: 0 < x <= 1)
 PROPORTION = Check("between 0 and 1", lambda x: 0 <= x <= 1)
 
-
 PATH = os.PathLike
 
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-  """A flag.
-
-  Attributes:
-    name, default, help: as --help shows them.
-    kind: type of its values; by default that of the default, or str. PATH is
-      for names of files, whose content is recorded with a training.
-    choices: the values that it may have.
-    check: what its value must be.
-    used: the runs that use it, one of `_REMEDIES`; "" for all. In any other
-      run, a value that is given is named in a warning.
-    affects_weights: whether training with another value gives other weights.
-    fixed_by: "model" if the files of a model determine it, "task" if the
-      task.json of a trained model does.
-  """
+  """A flag."""
 
   name: str
   default: object
   help: str
   _: dataclasses.KW_ONLY
+  # The type of its values; by default that of the default, or str. PATH is for
+  # names of files, whose content is recorded with a training.
   kind: type | None = None
-  choices: tuple[str, ...] = ()
+  choices: tuple[str, ...] = ()  # the values that it may have
   check: Check | None = None
+  # The runs that use it, one of `_REMEDIES`; "" for all. In any other run, a
+  # value that is given is named in a warning.
   used: str = ""
-  affects_weights: bool = True
+  affects_weights: bool = True  # whether another value gives other weights
+  # "model" if the files of a model determine it, "task" if its task.json does.
   fixed_by: str | None = None
 
   def __post_init__(self):
@@ -110,9 +101,7 @@ def table(*groups: Iterable[Flag]) -> Table:
 class Flags:
   """The values of a run's flags, as attributes.
 
-  Args:
-    rows: the Table of the script.
-    given: the values that differ from the table's, or were given.
+  `given` are those that differ from the table's, or were given.
   """
 
   def __init__(self, rows: Table, given: Mapping[str, object]):
@@ -156,10 +145,7 @@ class Flags:
   # Checks.
 
   def require(self, *names: str, value: str | None = None) -> None:
-    """Raises UserError for the first of these flags that has no value.
-
-    `value` says what to pass; by default one of the choices.
-    """
+    """Raises UserError, with what to pass, for a flag that has no value."""
     for name in names:
       value = value or " or ".join(self.rows[name].choices) or "a value"
       check_given(f"--{name}", self[name], value)
@@ -192,10 +178,7 @@ class Flags:
       )
 
   def find_files(self, name: str) -> list[str]:
-    """The files that a flag names: paths and patterns, separated by commas.
-
-    A pattern does not match the temporary files of a killed run.
-    """
+    """The files that a flag names: paths and patterns, separated by commas."""
     self.require(name)
     found = []
     for pattern in self[name].split(","):
@@ -216,10 +199,7 @@ class Flags:
   def check_output_files(
     self, name: str, paths: Iterable[str], read: Iterable[str | None]
   ) -> None:
-    """Raises UserError unless files can be written.
-
-    `read` are paths that must not be overwritten; None is skipped.
-    """
+    """Raises UserError unless files can be written, and are none of `read`."""
     taken = {os.path.realpath(path): "is an input" for path in read if path}
     for path in paths:
       problem, target = _problem_of_output(path), os.path.realpath(path)
@@ -232,10 +212,9 @@ class Flags:
   # Warnings.
 
   def warn_of_unused(self, *runs: str) -> None:
-    """Warns of flags that were given but have no effect.
+    """Warns of flags that runs, as in `Flag.used`, ignore.
 
-    `runs` is what the run does, as in `Flag.used`. Without any, it only asks a
-    trained model.
+    Without any, the run only asks a trained model.
     """
     found = collections.defaultdict(list)
     for row in self.rows.values():
@@ -337,12 +316,9 @@ def define(rows: Table, flag_values: absl_flags.FlagValues) -> None:
 
 
 def parse(rows: Table, values: Mapping[str, object]) -> Flags:
-  """The Flags of values from Python.
+  """The Flags of values from Python: texts, or objects of their types.
 
-  Args:
-    rows: the Table of the script.
-    values: dict from name to value: what the command line may contain, as text
-      or as an object of its type. None is the default.
+  None is the default.
   """
   parsers, given = absl_flags.FlagValues(), {}
   define(rows, parsers)
@@ -351,16 +327,12 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
       if name not in rows:
         raise absl_flags.UnrecognizedFlagError(name)
       if value is not None:
-        parsers[name].parse(_as_argument(value))
+        is_list = isinstance(value, list | tuple)  # Of any objects.
+        parsers[name].parse(list(value) if is_list else str(value))
         given[name] = parsers[name].value
     except absl_flags.Error as error:
       raise UserError(message_of(error, rows)) from error
   return Flags(rows, given)
-
-
-def _as_argument(value):
-  """A value as the command line has it; a list may have any objects."""
-  return list(value) if isinstance(value, list | tuple) else str(value)
 
 
 def message_of(error: absl_flags.Error, rows: Table) -> str:

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 def vocab_file(flags: Flags) -> str | None:
-  """--vocab_file; by default, that of the model's folder.
-
-  The default applies only if --bert_config_file is omitted as well.
-  """
+  """--vocab_file; without --bert_config_file, by default the folder's."""
   if flags.vocab_file or flags.spm_model_file or flags.get("bert_config_file"):
     return flags.vocab_file
   return _file_of_model(flags, "vocab_file")
@@ -40,13 +37,11 @@ def _file_of_model(flags, flag):
   for folder in _model_folders(flags):
     from bert.training import model_folder
 
-    names = {
-      "vocab_file": model_folder.VOCAB_NAMES,
-      "bert_config_file": model_folder.config_names(folder),
-    }
-    paths = (os.path.join(folder, name) for name in names[flag])
-    if found := next(filter(files.isfile, paths), None):
-      return found
+    is_config = flag == "bert_config_file"
+    found = model_folder.config_names(folder) if is_config else ()
+    for name in found or model_folder.VOCAB_NAMES:
+      if files.isfile(path := os.path.join(folder, name)):
+        return path
   return None
 
 
@@ -55,7 +50,7 @@ def _model_folders(flags):
 
   A run that does not train uses the model in --output_dir, if there is one.
   """
-  if _uses_trained(flags) and flags.output_dir:
+  if flags.get("do_train") is False and flags.output_dir:
     from bert.training import model_folder
 
     weights = model_folder.initial_weights(flags.output_dir, None)
@@ -63,11 +58,6 @@ def _model_folders(flags):
       yield folder
   if given := flags.get("init_checkpoint"):
     yield downloads.local_path(given)
-
-
-def _uses_trained(flags):
-  """Whether the script can train a model, but this run only uses one."""
-  return flags.get("do_train") is False
 
 
 def model_files(flags: Flags) -> list[str]:
@@ -151,7 +141,7 @@ def _require_vocabulary(flags):
     from bert.training import checkpoints
 
     checkpoints.find_checkpoint(given)  # Report a wrong path.
-  elif _uses_trained(flags):
+  elif flags.get("do_train") is False:
     folder = f"--output_dir={flags.output_dir}"
     value = f"it, or another --output_dir, because {folder} holds no model"
   flags.require("vocab_file", value=value)
@@ -180,8 +170,7 @@ def release_files(
 ) -> dict[str, str | bytes]:
   """The files that turn a checkpoint into a model folder, by name.
 
-  Without a vocabulary among the flags, the configuration alone; it then records
-  the casing only if --do_lower_case is given.
+  Without a vocabulary, the casing is recorded only if --do_lower_case is given.
   """
   fields = config.to_dict()
   contents = {}
@@ -208,10 +197,7 @@ def load_config(
   tokenizer: tokenization.FullTokenizer | None,
   max_seq_length: int | None = None,
 ) -> modeling.BertConfig:
-  """The BertConfig that the flags name, checked against tokenizer and length.
-
-  `tokenizer` is None if the flags name none.
-  """
+  """The BertConfig that the flags name, which fits tokenizer and length."""
   from bert.training import huggingface_config, model_folder
 
   path = bert_config_file(flags)
@@ -232,9 +218,7 @@ def load_config(
     tokenization.validate_case_matches_checkpoint(
       flags.do_lower_case, flags.get("init_checkpoint")
     )
-  length = max_seq_length
-  if length is None:
-    length = sequence_length(flags, config)
+  length = max_seq_length or sequence_length(flags, config)
   model_folder.check_length(length, config, path)
   return config
 

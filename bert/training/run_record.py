@@ -32,8 +32,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 class RunRecord:
   """The record of a run, to compare with that of an earlier run in its folder.
 
-  `data` is a dict from name to SHA-256 of the examples that were read, and
-  `content` what is written to flags.json.
+  `data` has the SHA-256 of each data set; `content` is that of flags.json.
   """
 
   def __init__(self, flags: Flags, data: Mapping[str, str]):
@@ -59,14 +58,8 @@ class RunRecord:
   ) -> dict[str, dict]:
     """Writes the record, or keeps the one of an earlier training that is used.
 
-    Flags that differ from those of a training that continues are logged.
-
-    Args:
-      is_training: whether this run trains.
-      continues: whether the folder holds a checkpoint to continue from.
-
-    Returns:
-      The content of the file.
+    Flags that differ from those of a training that `continues` are logged.
+    Returns the content of the file.
     """
     earlier = read_record(output_dir)
     if earlier:
@@ -80,11 +73,8 @@ class RunRecord:
     return self.content
 
   def note_changes(self, output_dir: str, kept: dict, step: int) -> None:
-    """Adds the flags that differ after a step to the record of a training.
-
-    Changes at this step or later are of updates that were lost, and are
-    removed. `kept`, from `keep`, is changed.
-    """
+    """Adds the flags that differ after a step to `kept`, as `keep` gave it."""
+    # Changes at this step or later are of updates that were lost.
     changes = {k: v for k, v in kept["changes"].items() if int(k) < step}
     known = dict(kept["flags"])
     for earlier in changes.values():
@@ -105,12 +95,7 @@ class RunRecord:
     }
 
   def check(self, output_dir: str) -> None:
-    """Raises UserError unless a training in a folder can continue.
-
-    It must have the same task, examples and vocabulary, and the same values of
-    the flags that a trained model fixes, because the files beside the weights
-    depend on them.
-    """
+    """Raises UserError unless a training in a folder can continue."""
     earlier = read_record(output_dir)
     if not earlier:
       return
@@ -126,7 +111,7 @@ class RunRecord:
       )
     self.check_vocabulary(output_dir)
     for row in self._rows.values():
-      if row.fixed_by == "task":
+      if row.fixed_by == "task":  # The files beside the weights depend on it.
         _check_same(row.name, output_dir, before, now)
 
   def check_vocabulary(self, output_dir: str) -> None:
@@ -143,7 +128,6 @@ class RunRecord:
         raise _other_value(name, now[name], output_dir, "another file")
 
   def _log_changes(self, output_dir, earlier):
-    """Logs flags and files that differ from those of the training."""
     began = f"the training in {output_dir} began with"
     remedy = "to start a new training, pass another --output_dir"
     before = earlier["flags"]
@@ -211,13 +195,11 @@ def read_record(output_dir: str) -> dict[str, dict | list] | None:
 
 
 def _check_same(name, output_dir, before, now):
-  """Raises UserError if a flag differs from that of a training."""
   if name in before and before[name] != now.get(name):
     raise _other_value(name, now.get(name), output_dir, before[name])
 
 
 def _other_value(name, value, output_dir, before):
-  """The error of a flag that had another value before."""
   return UserError(
     f"--{name}={value}: the training in {output_dir} began with {before}; pass "
     f"that, or another --output_dir"

@@ -34,13 +34,8 @@ _SHARED = table(flag_table.fine_tuning("", ""))
 class RunSettings:
   """The values of a run's flags, as attributes, and what follows from them.
 
-  Args:
-    splits: the splits to read: any of "train", "dev" and "test".
-    **changes: other values of flags.
-
-  Attributes:
-    flags: all Flags with the values that are used, for flags.json.
-    evaluates_in_training: whether to evaluate while training.
+  `splits`, those to read, are any of "train", "dev" and "test", and `changes`
+  are other values of flags. `flags` are all, with the values that are used.
   """
 
   num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
@@ -103,9 +98,8 @@ class RunSettings:
   def check_batch_sizes(self) -> None:
     """Raises UserError unless batches can be divided among the devices."""
     evaluates = self.do_eval or self.evaluates_in_training
-    micro_batches = self.gradient_accumulation_steps
     for name, is_used, parts in (
-      ("train_batch_size", self.do_train, micro_batches),
+      ("train_batch_size", self.do_train, self.gradient_accumulation_steps),
       ("eval_batch_size", evaluates, 1),
       ("predict_batch_size", "test" in self.splits, 1),
     ):
@@ -143,12 +137,7 @@ class RunSettings:
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
-    """What the flags of the optimizer say; `optimization.minimize` follows it.
-
-    Args:
-      num_steps: number of updates.
-      num_layers: number of layers of the model.
-    """
+    """What the flags say, for `optimization.minimize` to follow."""
     warmup = self.num_warmup_steps
     if warmup is None:
       warmup = int(num_steps * self.warmup_proportion)
@@ -242,11 +231,7 @@ def check_fine_tuning(
 
 
 def check_questions(flags: Flags, *names: str) -> None:
-  """Checks the flags of a command that asks the model in --output_dir.
-
-  One of `names` is given. No flag may ask for a training, an evaluation or a
-  prediction as well; those of data are unused.
-  """
+  """Checks the flags of a command that asks a model by one of `names`."""
   flags.require("output_dir")
   flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
   path = flags.get("predict_file")

@@ -24,11 +24,7 @@ def check_init_checkpoint(
   head_shapes: Mapping[str, list[int]],
   init_checkpoint: str | None,
 ) -> bool:
-  """Raises UserError unless a checkpoint, if there is one, fits the model.
-
-  Returns:
-    Whether it has the task's own variables, `head_shapes`, too.
-  """
+  """Whether a checkpoint, which must fit the model, has its `head_shapes`."""
   if init_checkpoint is None:
     return False
   wanted = {**modeling.variable_shapes(config), **head_shapes}
@@ -58,8 +54,7 @@ def check_reads_as_trained(
 ) -> None:
   """Raises UserError if flags contradict the files of a trained model.
 
-  Models that this project trains record their casing, or have a
-  tokenizer.json; all others are not checked.
+  That is one that records its casing, or has a tokenizer.json.
   """
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}
@@ -92,11 +87,7 @@ def _pieces(content):
 def check_output_dir(
   shapes: Mapping[str, list[int]], output_dir: str, do_train: bool
 ) -> bool:
-  """Raises UserError if an output folder holds another model.
-
-  Returns:
-    Whether it holds a valid checkpoint of a training of the variables `shapes`.
-  """
+  """Whether an output folder has a checkpoint, which must have these shapes."""
   check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest, problem = checkpoints.latest_valid(output_dir), None

@@ -48,19 +48,16 @@ def script(
 ) -> tuple[Callable[..., object], Callable[[], None]]:
   """A script, as functions for Python and for the command line.
 
+  An error of the user, of the file system or of a full device is one line of
+  the command, with exit status 2; --v=1 shows its traceback. Any other
+  exception keeps its traceback and ends with status 1.
+
   Args:
     main: its work: takes Flags, and returns results.
     rows: the Table of its flags; all scripts have --task_module, too.
     arguments: changes the arguments of the command line before they are read.
     passes_on: name of a flag. If it is given, unknown flags are no error, and
       `main` gets a list of them.
-
-  Returns:
-    run: takes flags as keyword arguments, and returns what `main` returns.
-    command: runs the script with the flags of the command line. A UserError,
-      and an error of the file system or a full device, is one line and ends
-      with exit status 2; --v=1 shows its traceback. Any other exception keeps
-      its traceback and ends with status 1.
   """
   rows = table(rows.values(), [flag_table.TASK_MODULE])
 
@@ -73,6 +70,7 @@ def script(
     return _call(main, found, *([rest] if passes_on else []))
 
   def command():
+    """Runs the script with the flags of the command line."""
     _run_command(main, rows, arguments, passes_on)
 
   run.__doc__ = f"""Does what {main.__module__} does, from Python.
@@ -85,14 +83,12 @@ def script(
       for n, row in rows.items()
     ]
   )
-  command.__doc__ = "Runs the script with the flags of the command line."
   for function in (run, command):
     function.__module__ = main.__module__
   return run, command
 
 
 def _call(main, flags, *rest):
-  """Calls `main` with Flags."""
   if "offline" in flags:
     downloads.use_cache_only(flags.offline)
   if flags.task_module:
@@ -250,7 +246,6 @@ def _run_main(main, rows, *rest):
 
 
 def _end_interrupted(error, resumes):
-  """Ends after a signal; `resumes` says whether there may be a checkpoint."""
   is_terminated = isinstance(error, termination.Termination)
   if is_terminated and resumes:
     print("Terminated. Resume with the same command.", file=sys.stderr)
@@ -267,7 +262,6 @@ def _end_interrupted(error, resumes):
 
 
 def _is_users(error):
-  """Whether the user can mend it: input, files, or a device that is full."""
   if isinstance(error, (UserError, OSError)):
     return True
   tensorflow = sys.modules.get("tensorflow")

@@ -19,8 +19,7 @@ def raise_on_signals() -> None:
   """Makes SIGTERM raise Termination, and notes what it and Ctrl-C raise.
 
   Python drops an exception that a signal raises in a callback of the garbage
-  collector, and TensorFlow may turn it into another one: `raise_if_signaled`
-  raises it again.
+  collector, and TensorFlow may turn it into another one.
   """
   signal.signal(signal.SIGTERM, _terminate)
   if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
