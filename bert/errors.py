@@ -42,16 +42,10 @@ def without_middle(message: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-  """The first line of an exception's message; without one, its type's name.
-
-  The line in which TensorFlow counts the causes that follow is left out.
-  """
-  lines = [
-    line.strip()
-    for line in str(error).splitlines()
-    if line.strip() and not re.match(r"\d+ root error", line)
-  ]
-  return [*lines, type(error).__name__][0]
+  """The first line of an exception's message; without one, its type's name."""
+  # TensorFlow counts the causes that follow.
+  text = re.sub(r"^\d+ root error.*", "", str(error), flags=re.MULTILINE)
+  return (text.strip().splitlines() or [type(error).__name__])[0].strip()
 
 
 def plural(count: int, noun: str) -> str:
@@ -103,10 +97,9 @@ def check_known(what: str, value: str, known: Collection[str]) -> None:
 
 
 def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
-  """Imports a module of an optional package.
+  """Imports a module of an optional package, which `requirements` lists.
 
-  The message without it names the flag or format that it is `needed_by`, and
-  the file of `requirements` to install.
+  `needed_by` names the flag or format in the message without it.
   """
   try:
     return importlib.import_module(name)

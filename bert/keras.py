@@ -186,11 +186,7 @@ class Encoder(keras.layers.Layer):
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False
   ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-    """The vectors of a batch.
-
-    Args:
-      inputs: `input_word_ids`, `input_mask` and `input_type_ids`, int32 [B, S].
-      training: whether to apply dropout.
+    """The vectors of a batch of inputs, int32 [B, S]; see `Preprocess`.
 
     Returns:
       `pooled_output` and `default`, float [B, H], which are equal;
@@ -229,13 +225,7 @@ class Encoder(keras.layers.Layer):
 def save_release(
   output_dir: str, encoder: Encoder, preprocess: Preprocess
 ) -> None:
-  """Writes an encoder like an unzipped release, for all scripts.
-
-  Args:
-    output_dir: a folder that is missing or empty.
-    encoder: the weights and sizes.
-    preprocess: the vocabulary and casing.
-  """
+  """Writes an encoder, to a new folder, like an unzipped release."""
   check_is_new(output_dir)
   tokenizer = preprocess.tokenizer
   model = model_folder.Model(encoder.config, tokenizer, "")

@@ -45,13 +45,9 @@ def apply_if_finite(
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
   """Updates the weights unless a gradient of the scaled loss is not finite.
 
-  Args:
-    gradients: tensors, equal on all replicas.
-    apply: updates the weights, given the scale, and returns the norm of the
-      gradients, a scalar.
-
-  Returns:
-    The norm, NaN in a skipped step, and a dict of scalars for the log.
+  `apply` updates them, given the scale, and returns the norm of the gradients,
+  which are equal on all replicas. Returns the norm, NaN in a skipped step, and
+  a dict of scalars for the log.
   """
   scale = tf.identity(current())
   is_finite = tf.math.is_finite(tf.linalg.global_norm(gradients))

@@ -65,11 +65,7 @@ def matthews(label_ids: np.ndarray, predictions: np.ndarray) -> float:
   """Matthews correlation; 0 if either is constant, NaN if any is NaN."""
   from sklearn import metrics
 
-  if np.isnan(predictions).any():
-    return math.nan
-  if _is_constant(label_ids) or _is_constant(predictions):
-    return 0.0
-  return float(metrics.matthews_corrcoef(label_ids, predictions))
+  return _correlation(metrics.matthews_corrcoef, label_ids, predictions)
 
 
 def pearson(label_ids: np.ndarray, predictions: np.ndarray) -> float:
@@ -95,22 +91,18 @@ def mse(label_ids: np.ndarray, predictions: np.ndarray) -> float:
 def _correlation(statistic, label_ids, predictions):
   if np.isnan(predictions).any():
     return math.nan
-  if _is_constant(label_ids) or _is_constant(predictions):
+  if min(np.unique(x).size for x in (label_ids, predictions)) < 2:
     return 0.0
   with warnings.catch_warnings():
     # Nearly constant numbers cause a warning, but the result is usable.
     warnings.simplefilter("ignore")
     pair = np.asarray([label_ids, predictions], np.float64)
-    return float(statistic(*pair)[0])
+    return float(np.ravel(statistic(*pair))[0])
 
 
 def _columns(label_ids, predictions):
   """Labels and predictions, [rows] each, of each of C labels."""
   return zip(np.transpose(label_ids), np.transpose(predictions), strict=True)
-
-
-def _is_constant(values):
-  return np.unique(values).size < 2
 
 
 _ALL = accuracy, f1, f1_micro, f1_macro, matthews, pearson, spearman, mse
@@ -131,11 +123,7 @@ def compute(
 def label_report(
   label_ids: np.ndarray, predictions: np.ndarray, labels: Sequence
 ) -> dict:
-  """Precision, recall, F1 and confusion matrix of each label, for JSON.
-
-  Args:
-    label_ids, predictions: int [rows], or 0 and 1 [rows, C].
-    labels: the C labels, in the order of the model's outputs.
+  """Precision, recall, F1 and confusion matrix of each of C labels, for JSON.
 
   Returns:
     Dict with `labels`, from each label to its precision, recall, f1 (0 where
@@ -195,9 +183,8 @@ def calibration(
 
   Returns:
     Dict with `edges` [bins + 1]; `mean_confidence`, `accuracy` (None where a
-    bin is empty) and `count`, each [bins]; and `expected_calibration_error`,
-    the mean over the rows of the distance between their bin's accuracy and
-    mean confidence (equation 3).
+    bin is empty) and `count`, each [bins]; and `expected_calibration_error`
+    (equation 3).
   """
   confidences = np.asarray(confidences, np.float64)
   correct = np.asarray(correct, np.float64)
@@ -224,15 +211,9 @@ def _ratios(sums, counts):
 def summarize(
   results: Mapping[str, Mapping[int, Mapping[str, float]]],
 ) -> list[list[str]]:
-  """A table of metrics over seeds.
+  """A table, with a header, of metrics over seeds: task -> seed -> metric.
 
-  Args:
-    results: task -> seed -> metric -> value.
-
-  Returns:
-    A header and rows of task, metric, mean, standard deviation of the sample
-    (empty for a single seed), lowest and highest value, the best seed, and the
-    number of seeds. A loss with the values of its eval_loss is left out.
+  A loss with the values of its eval_loss is left out.
   """
   header = ["task", "metric", "mean", "deviation", "lowest", "highest"]
   rows = [[*header, "best seed", "seeds"]]

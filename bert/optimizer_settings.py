@@ -17,16 +17,11 @@ class LayerRates:
   The pooler and the task's own layers have the full rate. Each layer below has
   `decay` times the rate of the one above, and the embeddings have the lowest
   (Howard & Ruder 2018, section 3.2).
-
-  Attributes:
-    num_layers: L, number of layers of the encoder.
-    decay: 1 for equal rates.
-    frozen_layers: the embeddings and so many of the lowest layers are not
-      trained; None to train all.
   """
 
-  num_layers: int
-  decay: float = 1.0
+  num_layers: int  # L, of the encoder
+  decay: float = 1.0  # 1 for equal rates
+  # The embeddings and so many of the lowest layers are not trained, if any.
   frozen_layers: int | None = None
 
   def __call__(self, name: str) -> float:

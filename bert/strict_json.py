@@ -18,14 +18,10 @@ _MOST_DIGITS = 300
 
 
 def loads(content: str | bytes, allows_nan: bool = False) -> Any:
-  """The value that JSON stands for.
+  """The value that JSON, text or bytes in UTF-8, stands for.
 
-  Args:
-    content: text, or bytes in UTF-8.
-    allows_nan: accept NaN and infinite numbers, which Python itself writes.
-
-  Raises:
-    ValueError: it is not JSON, or not as strict as above.
+  `allows_nan` accepts NaN and infinite numbers, which Python itself writes.
+  Raises ValueError if it is not JSON, or not as strict as above.
   """
   finite = (
     {} if allows_nan else {"parse_constant": _refuse, "parse_float": _float}

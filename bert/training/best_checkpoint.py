@@ -34,15 +34,14 @@ from bert.training import checkpoints
 class BestCheckpoint:
   """The best weights of a run and the history of its evaluations.
 
-  The weights are `best_model.ckpt`, the history is `best.json`. An evaluation
-  enters the history after its weights are written. `Estimator.train` saves a
-  checkpoint before it evaluates, so evaluations later than the newest valid
+  An evaluation enters the history after its weights are written. Training saves
+  a checkpoint before it evaluates, so evaluations later than the newest valid
   training checkpoint belong to a run whose checkpoints are lost, and are
   dropped.
 
   Args:
-    metric: a name among the results of `Estimator.evaluate`, with or without
-      its `eval_`. Higher is better, unless it contains `loss` or `mse`.
+    metric: a name among the results, with or without its `eval_`. Higher is
+      better, unless it contains `loss` or `mse`.
     patience: stop after that many evaluations in a row without a new best;
       None for never.
 
@@ -100,9 +99,9 @@ class BestCheckpoint:
     results: Mapping[str, float],
     weights: Mapping[str, tf.Tensor | tf.Variable],
   ) -> str | None:
-    """Adds an evaluation, and writes the weights if it is the best so far.
+    """Adds an evaluation, in place of later ones; returns `stop_reason`.
 
-    Evaluations of later steps are dropped. Returns `stop_reason`.
+    If it is the best so far, the weights are written.
     """
     if self._metric not in results:
       self._metric = f"eval_{self._metric}"
@@ -118,7 +117,13 @@ class BestCheckpoint:
         self._prefix, {**weights, "global_step": np.int64(step)}
       )
       self.best_step, self.best_value = step, value
-    self._write_history()
+    history = {
+      "metric": self._metric,
+      "best_step": self.best_step,
+      "best_value": self.best_value,
+      "evaluations": self.evaluations,
+    }
+    files.write_file(self._path, json.dumps(history) + "\n")
     logging.info(
       "step %d: %s %s, best %s at step %s",
       step,
@@ -137,24 +142,12 @@ class BestCheckpoint:
 
   def _read_history(self, last_step):
     history = files.read_json(self._path, dict) or {"evaluations": []}
-    evaluations = [tuple(e) for e in history["evaluations"]]
-    evaluations = [e for e in evaluations if e[0] <= last_step]
-    if not evaluations:
+    found = [tuple(e) for e in history["evaluations"] if e[0] <= last_step]
+    known = (self._metric, f"eval_{self._metric}")
+    if not found or history["metric"] not in known:
       return []
-    metric = history["metric"]
-    if metric not in (self._metric, f"eval_{self._metric}"):
-      return []
-    self._metric = metric
-    return evaluations
-
-  def _write_history(self):
-    history = {
-      "metric": self._metric,
-      "best_step": self.best_step,
-      "best_value": self.best_value,
-      "evaluations": self.evaluations,
-    }
-    files.write_file(self._path, json.dumps(history) + "\n")
+    self._metric = history["metric"]
+    return found
 
 
 def _shown(value):

@@ -22,8 +22,7 @@ from bert.errors import UserError
 from bert.data import downloads, files, text_files, vocabulary
 from bert.training import checkpoints, huggingface_config, huggingface_weights
 
-# Files of the configuration, and of the vocabulary; the first is used, see
-# `config_names`.
+# Of the configuration and the vocabulary; the first is used.
 CONFIG_NAMES = (
   "bert_config.json",
   huggingface_config.ALBERT_NAME,
@@ -52,14 +51,11 @@ class Model(NamedTuple):
 
 
 def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
-  """The model in a folder.
+  """The model in a folder, or of a name that `downloads.local_path` knows.
 
-  Args:
-    model_dir: a folder as described above, or a name that
-      `downloads.local_path` knows.
-    do_lower_case: whether the model reads lower-cased text. Default: as
-      bert_config.json says; without an entry there, as the folder's name says,
-      or else unless the vocabulary has capitals.
+  `do_lower_case` is by default what bert_config.json says; without an entry
+  there, what the folder's name says, or else unless the vocabulary has
+  capitals.
   """
   model_dir = downloads.local_path(model_dir)
   config = load_config(model_dir)
@@ -75,11 +71,7 @@ def find_model(model_dir: str, do_lower_case: bool | None = None) -> Model:
 def check_casing(
   do_lower_case: bool, config: modeling.BertConfig, path: str
 ) -> None:
-  """Raises UserError if --do_lower_case contradicts a model.
-
-  Models that this project has trained, and those in Hugging Face's format,
-  record their casing.
-  """
+  """Raises UserError if --do_lower_case contradicts what a model records."""
   recorded = getattr(config, "do_lower_case", do_lower_case)
   tokenization.check_casing(do_lower_case, recorded, path)
 
@@ -95,10 +87,7 @@ def is_finished(model_dir: str) -> bool:
 
 
 def lower_cases(config: modeling.BertConfig, path: str) -> bool:
-  """Whether a model reads lower-cased text; see `find_model`.
-
-  `path` is a file in its folder.
-  """
+  """Whether a model, of a file `path`, lower-cases text; see `find_model`."""
   if hasattr(config, "do_lower_case"):
     return config.do_lower_case
   by_name = named_casing(path)
@@ -149,12 +138,10 @@ def config_names(model_dir: str) -> Sequence[str]:
   """CONFIG_NAMES, the name in the format of the folder's weights first."""
   ours = checkpoints.RELEASE_NAME + ".index"
   theirs = huggingface_weights.WEIGHTS_NAME, huggingface_weights.INDEX_NAME
-  found = [
-    name
-    for name in (ours, *theirs)
-    if files.exists(os.path.join(model_dir, name))
-  ]
-  return CONFIG_NAMES if ours in found or not found else CONFIG_NAMES[::-1]
+  for name in (ours, *theirs):
+    if files.exists(os.path.join(model_dir, name)):
+      return CONFIG_NAMES if name == ours else CONFIG_NAMES[::-1]
+  return CONFIG_NAMES
 
 
 def has_config(model_dir: str) -> bool:
@@ -241,10 +228,7 @@ def check_length(length: int, config: modeling.BertConfig, model: str) -> None:
 
 
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The folder of the weights that a run uses.
-
-  Training checkpoints in `output_dir` come first.
-  """
+  """The folder of the weights of a run: `output_dir` if it has checkpoints."""
   if output_dir and checkpoints.training_checkpoints(output_dir):
     return output_dir
   init_checkpoint = init_checkpoint and downloads.local_path(init_checkpoint)
@@ -256,8 +240,7 @@ def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
 def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   """The initial checkpoint of a run that does not train.
 
-  The model of a training that has finished in `output_dir` comes first, as its
-  training checkpoints would.
+  That of a training that has finished in `output_dir` comes first.
   """
   release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
   is_finished = output_dir and checkpoints.exists(release)

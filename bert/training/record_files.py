@@ -198,10 +198,9 @@ def parse_int64(
 def row_extents(
   features: Mapping[str, tf.Tensor], spec: records.Spec
 ) -> dict[str, tf.Tensor]:
-  """How far the real positions of each row reach along each axis that is cut.
+  """How far each row in `input_mask` reaches along its `cut_axes`.
 
-  From `input_mask`, integer [B, ..., S], to a dict from the name of each axis
-  in its `cut_axes` to int32 [B].
+  Returns a dict from the name of each axis to int32 [B].
   """
   mask = tf.cast(features["input_mask"], tf.int32)
   extents = {}

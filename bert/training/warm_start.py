@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from absl import logging
 
 import modeling
@@ -42,20 +40,14 @@ def kept_rows(
   wanted = task.output_labels()
   for pair in dict.fromkeys((known.get(n, ()), wanted[n]) for n in wanted):
     _log_labels(folder, *pair)
+  rows = {n: {label: i for i, label in enumerate(k)} for n, k in known.items()}
   return {
-    name: _find_rows(known.get(name, ()), labels)
+    name: [rows.get(name, {}).get(label) for label in labels]
     for name, labels in wanted.items()
   }
 
 
-def _find_rows(earlier: Sequence[str], labels: Sequence[str]):
-  """The index of each label among those of the initial model, or None."""
-  rows = {label: row for row, label in enumerate(earlier)}
-  return [rows.get(label) for label in labels]
-
-
 def _log_labels(folder, earlier, labels):
-  """Logs which outputs are kept."""
   kept = [label for label in labels if label in earlier]
   new = [label for label in labels if label not in earlier]
   if not kept:
