@@ -1,15 +1,5 @@
 """Keeps the best weights of a run, and stops it when they stop improving.
 
-    best = BestCheckpoint(model_dir, "eval_accuracy", patience=3)
-
-    def evaluate(step):
-      if not best.has_evaluated(step):  # It has if the run was interrupted.
-        best.add(step, model.evaluate(dev_input_fn, 8), model.weights)
-      return best.stop_reason
-
-    model.train(input_fn, 32, max_steps, evaluate, 100)
-    model.use(best.checkpoint)
-
 A run that was killed and started again ends as if it had not been killed.
 """
 
@@ -44,11 +34,6 @@ class BestCheckpoint:
       better, unless it contains `loss` or `mse`.
     patience: stop after that many evaluations in a row without a new best;
       None for never.
-
-  Attributes:
-    evaluations: list of (step, value), by step; the value is None if it was
-      not finite.
-    best_step, best_value: of the weights in `best_model.ckpt`, or None.
   """
 
   def __init__(self, model_dir: str, metric: str, patience: int | None = None):
@@ -57,6 +42,7 @@ class BestCheckpoint:
     self._prefix = os.path.join(model_dir, checkpoints.BEST_NAME)
     self._path = os.path.join(model_dir, checkpoints.HISTORY_NAME)
     latest = checkpoints.latest_valid(model_dir)
+    # (step, value) by step; the value is None if it was not finite.
     self.evaluations = self._read_history(latest.step if latest else 0)
     # If the run died between writing the weights of an evaluation and its
     # entry in the history, the weights on disk have no known value. Training
@@ -99,10 +85,7 @@ class BestCheckpoint:
     results: Mapping[str, float],
     weights: Mapping[str, tf.Tensor | tf.Variable],
   ) -> str | None:
-    """Adds an evaluation, in place of later ones; returns `stop_reason`.
-
-    If it is the best so far, the weights are written.
-    """
+    """Adds an evaluation, and writes its weights if it is the best."""
     if self._metric not in results:
       self._metric = f"eval_{self._metric}"
     value = float(results[self._metric])
@@ -152,10 +135,3 @@ class BestCheckpoint:
 
 def _shown(value):
   return "not finite" if value is None else f"{value:.4f}"
-
-
-def delete_history(model_dir: str) -> None:
-  """Deletes `best.json`, so that no run counts its weights as the best."""
-  path = os.path.join(model_dir, checkpoints.HISTORY_NAME)
-  if files.exists(path):
-    files.remove(path)

@@ -1,10 +1,5 @@
 """Writes the checkpoints of a training in a thread, while it continues.
 
-    with CheckpointWriter(model_dir, keep_max=5) as writer:
-      ...  # Updates.
-      writer.save(step, variables)
-      ...  # More updates.
-
 The thread writes a snapshot of the values, which is in main memory. Writing
 some GB to a network folder can take a minute.
 """
@@ -12,6 +7,7 @@ some GB to a network folder can take a minute.
 from __future__ import annotations
 
 import concurrent.futures
+import os
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -47,22 +43,23 @@ class CheckpointWriter:
   def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
     """Starts to write `model.ckpt-STEP` once the previous one is written.
 
-    Without enough memory for the snapshot and further updates, it waits until
-    the checkpoint is written. The variables may change as soon as this returns.
+    The variables may change as soon as this returns.
     """
     self.wait()
     with tf.device("CPU:0"):
       snapshot = {name: tf.identity(value) for name, value in tensors.items()}
     size = sum(x.shape.num_elements() * x.dtype.size for x in snapshot.values())
     self._written = self._thread.submit(self._write, step, snapshot)
-    # A CPU copies the values only as updates change them.
+    # A CPU copies the values only as updates change them, for which there may
+    # be too little memory.
     if memory.spare_host_bytes() < 2 * size:
       self.wait()
 
   def _write(self, step, snapshot):
-    prefix = checkpoints.save_training_checkpoint(
-      self._model_dir, step, snapshot, self._keep_max
-    )
+    name = f"{checkpoints.TRAINING_NAME}-{step}"
+    prefix = os.path.join(self._model_dir, name)
+    checkpoints.write_checkpoint(prefix, snapshot)
+    checkpoints.record_checkpoints(self._model_dir, self._keep_max, step)
     logging.info("Saved %s", prefix)
 
   def check(self) -> None:

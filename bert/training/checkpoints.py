@@ -202,21 +202,14 @@ def latest_valid(model_dir: str) -> Checkpoint | None:
 class Checkpoint:
   """A checkpoint as a read-only mapping from variable name to array.
 
-  Args:
-    prefix: as `find_checkpoint` returns it.
-    weights_only: leave out the step and Adam's moments.
-
-  Attributes:
-    shapes: dict from the name of each variable to its shape.
-    step: number of updates behind the weights; 0 if it is not recorded.
-    skipped: names that lookups treat as missing.
-    kept_rows: see `load_weights`.
+  With `weights_only`, it leaves out the step and Adam's moments. `shapes` has
+  the shape of each variable, and `step` is 0 if it is not recorded.
   """
 
   def __init__(self, prefix: str, weights_only: bool = False):
     self.prefix = prefix
-    self.skipped = frozenset()
-    self.kept_rows = {}
+    self.skipped = frozenset()  # Names that lookups treat as missing.
+    self.kept_rows = {}  # See `load_weights`.
     shapes = self._reader.get_variable_to_shape_map()
     self._names = _their_names(shapes)
     for ours, theirs in self._names.items():
@@ -513,29 +506,13 @@ def user_errors(path: str) -> Iterator[None]:
     ) from error
 
 
-def save_training_checkpoint(
-  model_dir: str,
-  step: int,
-  tensors: Mapping[str, tf.Tensor | tf.Variable],
-  keep_max: int,
-) -> str:
-  """Writes `model.ckpt-STEP` as the newest, and deletes the oldest.
-
-  A checkpoint of a later step stays as it is. It is damaged, or the training
-  would have continued from it.
-  """
-  prefix = os.path.join(model_dir, f"{TRAINING_NAME}-{step}")
-  write_checkpoint(prefix, tensors)
-  record_checkpoints(model_dir, keep_max, step)
-  return prefix
-
-
 def record_checkpoints(
   model_dir: str, keep_max: int, last_step: float = math.inf
 ) -> None:
   """Lists the training checkpoints in a file, and deletes the oldest.
 
-  `keep_max` are kept; 0 keeps all. Those after `last_step` are left alone.
+  `keep_max` are kept; 0 keeps all. Those after `last_step` stay: they are
+  damaged, or the training would have continued from them.
   """
   found = training_checkpoints(model_dir)
   kept = [p for p in found if int(p.rpartition("-")[2]) <= last_step]

@@ -1,9 +1,5 @@
 """Runs a task: checks the input, writes rows, trains, evaluates and predicts.
 
-    settings = RunSettings(flags, ["train", "dev"])
-    model = ModelFiles(config, model_flags.release_files(flags, config))
-    results = Experiment(task, model, settings).run()
-
 `bert/training/task.py` defines the interface of a task.
 """
 
@@ -146,7 +142,6 @@ class Experiment:
 
   @functools.cached_property
   def _record(self):
-    """The RunRecord of this run."""
     settings, task = self._settings, self._task
     # False for a task whose test set the model of another one predicts.
     used = settings.flags.changed(
@@ -179,7 +174,12 @@ class Experiment:
       )
       self._make_row_sets()
       if settings.runtime != runtimes.TENSORFLOW:
-        self._encoder = self._make_encoder()
+        # The weights are those that the Estimator loads.
+        used = model_folder.Model(self._model_files.config, task.tokenizer, "")
+        length = task.feature_spec(False)["input_mask"].shape[-1]
+        self._encoder = engines.GraphEncoder(
+          settings.runtime, settings.precision, used, length
+        )
       model = self._build_estimator()
       self._train_or_load(model)
       if settings.calibrate and "dev" in settings.splits:
@@ -188,8 +188,7 @@ class Experiment:
       evaluations, results = [], {}
       for rows in dev_sets:
         evaluations.append(self._evaluate(model, rows))
-        self._measure_int8(model, rows, evaluations[-1])
-        self._write_results(rows.suffix, evaluations[-1])
+        self._write_results(model, rows, evaluations[-1])
         for name, value in evaluations[-1].results.items():
           results[name + rows.suffix] = value
       if evaluations or settings.do_train:
@@ -248,7 +247,6 @@ class Experiment:
         data_checks.log_data_checks(rows, self._task)
 
   def _write_rows(self, split, suffix, examples):
-    """Writes the rows of a data set to a file in the output folder."""
     task, is_training = self._task, split == "train"
     for rows in self._row_sets.get("dev") or ():
       if split == "test" and rows.examples is examples:
@@ -298,7 +296,6 @@ class Experiment:
   # Training.
 
   def _check_training_set(self, examples):
-    """Raises UserError if the training set is too small for one step."""
     count = self._num_examples(examples)
     if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.
@@ -365,7 +362,6 @@ class Experiment:
       )
 
   def _log_trained_parameters(self):
-    """Logs how many parameters are trained, and how many there are."""
     sizes = {name: math.prod(shape) for name, shape in self._shapes.items()}
     rates = self._settings.layer_rates(self._model_files.config.num_blocks)
     unread = self._task.optional_variables()
@@ -419,12 +415,14 @@ class Experiment:
     self._record.note_changes(folder, self._kept_record, model.global_step)
     self._task.before_updates(folder)
     model.retrace()  # An evaluation of the last step used earlier settings.
-    if not self._best or not model.global_step:
-      # A history in this folder is of another training.
-      best_checkpoint.delete_history(folder)
+    obsolete = [summaries.FAILED_BATCH]
+    if not self._best or not model.global_step:  # Of another training.
+      obsolete.append(checkpoints.HISTORY_NAME)
+    for name in obsolete:
+      if files.exists(path := os.path.join(folder, name)):
+        files.remove(path)
     if not model.global_step:
       summaries.delete_curves(folder)
-    summaries.delete_failed_batch(folder)
 
   def _train_input_fn(self):
     (rows,) = self._row_sets["train"]
@@ -467,7 +465,6 @@ class Experiment:
     return self._best and self._best.add(step, first, model.weights)
 
   def _evaluate(self, model, rows):
-    """The task's Evaluation of a data set, with loss and step."""
     losses = []
     mode, size = estimator.ModeKeys.EVAL, self._settings.eval_batch_size
     if not self._task.has_eval_loss:  # The program of the prediction will do.
@@ -481,17 +478,11 @@ class Experiment:
     evaluation.results["global_step"] = model.global_step
     return evaluation
 
-  def _make_encoder(self):
-    settings, task = self._settings, self._task
-    # The weights are those that the Estimator loads.
-    model = model_folder.Model(self._model_files.config, task.tokenizer, "")
-    length = task.feature_spec(False)["input_mask"].shape[-1]
-    wanted = settings.runtime, settings.precision
-    return engines.GraphEncoder(*wanted, model, length)
-
-  def _measure_int8(self, model, rows, evaluation):
-    """Writes what eight bits cost on a development set, if they are used."""
+  def _write_results(self, model, rows, evaluation):
+    """Writes metrics, and what eight bits cost, if they are used."""
     encoder, settings = self._encoder, self._settings
+    stem = os.path.join(settings.output_dir, f"eval_results{rows.suffix}")
+    run_record.write_results(stem, evaluation.results, evaluation.details)
     if encoder is None or settings.precision != runtimes.INT8:
       return
 
@@ -506,7 +497,6 @@ class Experiment:
     precision_loss.write(path, small, compute_full)
 
   def _calibrate(self, model):
-    """Fits the temperatures to the first development set, and keeps them."""
     rows, size = self._row_sets["dev"][0], self._settings.eval_batch_size
     predictions = self._predictions(model, rows, size)
     self._task.calibrate(self._answers(rows, predictions))
@@ -521,8 +511,7 @@ class Experiment:
     evaluation = self._task.write(folder, rows, answers)
     if evaluation:
       evaluation.results["global_step"] = model.global_step
-      self._measure_int8(model, rows, evaluation)
-      self._write_results(rows.suffix, evaluation)
+      self._write_results(model, rows, evaluation)
       self._report([evaluation], record)
     return evaluation.results if evaluation else {}
 
@@ -568,10 +557,6 @@ class Experiment:
       for line in judged.advice:
         logging.info("%s", line)
 
-  def _write_results(self, suffix, evaluation):
-    stem = os.path.join(self._settings.output_dir, f"eval_results{suffix}")
-    run_record.write_results(stem, evaluation.results, evaluation.details)
-
   # Planning.
 
   def _make_plan(self) -> plan.Plan:
@@ -586,7 +571,6 @@ class Experiment:
       return self._measure(rows)
 
   def _measure(self, rows):
-    """The Plan of a training on a RowSet."""
     settings = self._settings
     process, available = memory.used_bytes(), memory.available_bytes()
     model = self._build_estimator()

@@ -28,7 +28,7 @@ from bert.data.progress import bar
 _CURRENT = ("learning rate", "loss scale", "skipped steps")
 
 # The rows of a batch whose loss or gradient is not finite.
-_FAILED_BATCH = "failed_batch.json"
+FAILED_BATCH = "failed_batch.json"
 
 # How long numbers for a remote folder may wait. In gs://, each time that some
 # are written uploads the whole file.
@@ -97,7 +97,6 @@ def read_scalars(
 
 
 def _number(value):
-  """The number of a summary's value, or None."""
   if value.HasField("simple_value"):  # TensorFlow 1, and the original.
     return value.simple_value
   if not value.HasField("tensor") or value.tensor.tensor_shape.dim:
@@ -133,10 +132,8 @@ class Progress:
   def __init__(
     self, step: int, max_steps: int, batch_size: int, summaries: Summaries
   ):
-    self._step = step
-    self._max_steps = max_steps
-    self._batch_size = batch_size
-    self._summaries = summaries
+    self._step, self._max_steps = step, max_steps
+    self._batch_size, self._summaries = batch_size, summaries
     self._results = []
     self._window = {}  # The values that the last line is the mean of.
     self._is_warm = False  # Whether a step has been made, and compiled.
@@ -246,7 +243,7 @@ def _summarize(name, values):
 def write_failed_batch(
   folder: str, scalars: Mapping[str, float], features: Mapping[str, np.ndarray]
 ) -> str:
-  """Writes _FAILED_BATCH, with one line per row, and returns its path."""
+  """Writes FAILED_BATCH, with one line per row, and returns its path."""
   rows = [
     json.dumps({name: _plain(value.tolist()) for name, value in row.items()})
     for row in sequences.rows_of(
@@ -255,7 +252,7 @@ def write_failed_batch(
   ]
   known = {name: _plain(value) for name, value in scalars.items()}
   text = json.dumps(known, indent=0).removesuffix("\n}")
-  path = os.path.join(folder, _FAILED_BATCH)
+  path = os.path.join(folder, FAILED_BATCH)
   text += ',\n"rows": [\n' + ",\n".join(rows) + "\n]\n}\n"
   files.write_file(path, text)
   return path
@@ -266,10 +263,3 @@ def _plain(value):
   if isinstance(value, list):
     return list(map(_plain, value))
   return value if np.isfinite(value) else str(value)
-
-
-def delete_failed_batch(folder: str) -> None:
-  """Deletes the file, if there is one."""
-  path = os.path.join(folder, _FAILED_BATCH)
-  if files.exists(path):
-    files.remove(path)

@@ -171,7 +171,7 @@ def test_an_error_of_the_training_is_not_replaced(
     raise RuntimeError(f"{tmp_path}/file/model.ckpt-1 cannot be written")
 
   if is_fault:
-    monkeypatch.setattr(checkpoints, "save_training_checkpoint", fail)
+    monkeypatch.setattr(checkpoints, "write_checkpoint", fail)
 
   def train():
     with CheckpointWriter(str(tmp_path / "file"), 1) as writer:

@@ -41,9 +41,9 @@ def prefix(tmp_path):
 
 def save(folder, *steps, keep_max=99):
   for step in steps:
-    checkpoints.save_training_checkpoint(
-      str(folder), step, {"w": tf.fill([3], float(step))}, keep_max
-    )
+    tensors = {"w": tf.fill([3], float(step))}
+    checkpoints.write_checkpoint(f"{folder}/model.ckpt-{step}", tensors)
+    checkpoints.record_checkpoints(str(folder), keep_max, step)
 
 
 def steps_in(folder):
@@ -157,7 +157,9 @@ KILL_WRITERS = """
     for step in itertools.count(1):
       tensors = {"w": tf.fill([300, 1000], float(step)), "step": step}
       checkpoints.write_checkpoint(os.path.join(folder, "same"), tensors)
-      checkpoints.save_training_checkpoint(folder, step, tensors, 2)
+      prefix = os.path.join(folder, f"model.ckpt-{step}")
+      checkpoints.write_checkpoint(prefix, tensors)
+      checkpoints.record_checkpoints(folder, 2, step)
 
   for number, folder in enumerate(sys.argv[1:]):
     writer = os.fork()
@@ -306,7 +308,7 @@ class TestUnwritable:
     save(tmp_path, 3)
     tensors = {"w": np.zeros(10**6, np.float32)}
     with pytest.raises(UserError) as error:
-      checkpoints.save_training_checkpoint(str(tmp_path), 4, tensors, 1)
+      checkpoints.write_checkpoint(f"{tmp_path}/model.ckpt-4", tensors)
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"{tmp_path}/model.ckpt-4 cannot be written: ")
     assert line.endswith(
