@@ -48,11 +48,11 @@ def log_data_checks(rows: RowSet, task: Task) -> None:
       f"their texts were cut",
     )
   ids, mask = features["input_ids"], features["input_mask"]
-  share = 0.0
+  unknown_id = -1
   if task.tokenizer:
     unknown_id = task.tokenizer.vocab.get(task.tokenizer.unk_token, -1)
-    is_unknown = (ids == unknown_id) & (mask > 0)
-    share = np.sum(is_unknown) / max(np.sum(mask), 1)
+  is_unknown = (ids == unknown_id) & (mask > 0)
+  share = np.sum(is_unknown) / max(np.sum(mask), 1)
   if share > _UNKNOWN_SHARE:
     _warn(
       rows,
@@ -60,7 +60,8 @@ def log_data_checks(rows: RowSet, task: Task) -> None:
       f"vocabulary may suit the text better",
     )
   feature = found.spec.get("label_ids")
-  _check_labels(rows, features, feature, task)
+  if feature and feature.dtype == "int64":  # A float is no label.
+    _check_labels(rows, features["label_ids"].numpy(), feature, task)
 
 
 def log_overlap(train: RowSet, dev: RowSet) -> None:
@@ -90,17 +91,13 @@ def _hashes(rows):
 
 
 def _read(found, index):
-  """The features of some rows."""
   serialized = tf.constant(found.read(index), tf.string)
   return record_files.parse_int64(serialized, found.spec)
 
 
-def _check_labels(rows, features, feature, task):
-  """Warns if one label, whose Feature is given, is nearly everywhere."""
-  # A label of a regression is a float.
-  if feature is None or feature.dtype != "int64":
-    return
-  labels, what = features["label_ids"].numpy(), "rows"
+def _check_labels(rows, labels, feature, task):
+  """Warns if one label is nearly everywhere."""
+  what = "rows"
   if feature.cut_axes:  # Of a word, plus 1; 0 where there is no word.
     labels, what = labels[labels > 0] - 1, "words"
   elif feature.shape:  # Several labels, each 0 or 1.

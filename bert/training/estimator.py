@@ -112,7 +112,6 @@ class Estimator:
 
   @property
   def _step(self):
-    """Number of updates made by this training."""
     with self._strategy.scope(), self._store:
       return int(variables.global_step().numpy())
 
@@ -161,14 +160,12 @@ class Estimator:
     whose updates are saved.
 
     Args:
-      input_fn: params -> infinite dataset of feature dicts; params hold
-        `batch_size`, `pad_to_max_length`, `seed` and `first_step`, the number
-        of batches to skip.
+      input_fn: params -> infinite dataset of feature dicts; see `inputs`.
       batch_size: rows of one update, over all replicas.
-      evaluate: function from a step to the reason to stop there, or None. It is
-        called after the last update and after every `eval_steps`, if these are
-        not 0, when a checkpoint of that step has been saved; and again for the
-        step that a resumed run starts from, as it may have been killed then.
+      evaluate: from a step to the reason to stop there, or None. It is called
+        after the last update and every `eval_steps`, if these are not 0, when a
+        checkpoint of that step has been saved; and again for the step that a
+        resumed run starts from, as it may have been killed then.
       before_updates: called before the first update, if there is one to make.
     """
     with folder_lock.lock_folder(self._config.model_dir):
@@ -303,8 +300,7 @@ class Estimator:
   ) -> list[float]:
     """The seconds of up to `count` training steps, without any compilation.
 
-    After three steps, timing ends as soon as it has taken `_TIMED_SECONDS`. The
-    weights change, but nothing is saved. If `count` is 0, one step is made.
+    The weights change, but nothing is saved. If `count` is 0, one step is made.
     """
 
     # The first step of a batch may compile programs for its length.

@@ -33,7 +33,9 @@ def lock_folder(folder: str) -> Iterator[None]:
     yield
     return
   path = os.path.join(real, LOCK_NAME)
-  with _lock_file(path, folder) as file, _open_folder(real) as folder_number:
+  with _lock_file(path, folder) as file, contextlib.ExitStack() as stack:
+    folder_number = os.open(real, os.O_RDONLY)
+    stack.callback(os.close, folder_number)
     _locked[real] = os.fstat(folder_number)
     try:
       file.truncate(0)
@@ -65,15 +67,6 @@ def check_not_moved(folder: str) -> None:
     f"{folder} was moved or deleted while this process used it; move it back, "
     f"and run the same command again"
   )
-
-
-@contextlib.contextmanager
-def _open_folder(folder):
-  number = os.open(folder, os.O_RDONLY)
-  try:
-    yield number
-  finally:
-    os.close(number)
 
 
 def _lock_file(path, folder):

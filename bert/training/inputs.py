@@ -134,8 +134,7 @@ def training_batches(
   permutations are drawn from (seed, epoch). Rows that fill no batch at the end
   of a window come first in the next, so all rows are used equally often.
 
-  `lengths` is int [rows]; `block_sizes`, int64 [blocks], is the number of
-  consecutive rows in each block.
+  `lengths` is int [rows], and `block_sizes` int64 [blocks].
   """
   left_over = np.zeros(0, np.int64)
   for rows, rng in _shuffled_windows(block_sizes, seed):
@@ -216,8 +215,7 @@ def input_fn_from_rows(
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
   number of batches to skip, and `by_length`, whether rows of similar length
   share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
-  `RunConfig`; `fill_batches`, for devices that share a batch evenly. Iteration
-  raises an OpError with the text of a UserError if a file has changed.
+  `RunConfig`; `fill_batches`, for devices that share a batch evenly.
 
   Args:
     source: the rows, or a function that returns them when they are needed.
@@ -236,12 +234,14 @@ def input_fn_from_rows(
     first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
+      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
+      keeps_order = not is_training and (in_order or max_rows is not None)
+      if keeps_order or not params.get("by_length", True):
+        lengths = np.zeros_like(lengths)  # Equal rows keep their order.
       if is_training:
-        parts = _training_parts(rows, params)
+        seed = params.get("seed", 0)
+        parts = training_batches(lengths, rows.block_sizes, size, seed)
       else:
-        lengths = rows.lengths[:max_rows]
-        if in_order or max_rows is not None:  # Equal rows keep their order.
-          lengths = np.zeros_like(lengths)
         parts = evaluation_batches(lengths, size)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
@@ -263,14 +263,6 @@ def input_fn_from_rows(
     return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
 
   return input_fn
-
-
-def _training_parts(rows, params):
-  lengths = rows.lengths
-  if not params.get("by_length", True):
-    lengths = np.zeros_like(lengths)
-  size, seed = params["batch_size"], params.get("seed", 0)
-  return training_batches(lengths, rows.block_sizes, size, seed)
 
 
 def _batch_reader(spec, params, transform, pads, fills):

@@ -38,11 +38,10 @@ def build_model_fn(
   cuts: bool = True,
   encoder: engines.GraphEncoder | None = None,
 ) -> estimator.ModelFn:
-  """The `model_fn` of a task, for `estimator.Estimator`.
+  """The `model_fn` of a task, for `estimator.Estimator`; see BertModel.
 
   Args:
     update: how to train; None if the model is only used.
-    use_one_hot_embeddings, precision, gradient_checkpointing: see BertModel.
     kept_rows: see `checkpoints.load_weights`.
     cuts: see `cuts_groups` of `batch_gradients.compute_gradients`.
     encoder: computes the encoder in place of TensorFlow; not for training.
@@ -52,9 +51,7 @@ def build_model_fn(
   options = use_one_hot_embeddings, precision, gradient_checkpointing
 
   def compute(features, mode):
-    def head(bert):
-      return task.outputs(bert, features, mode)
-
+    head = functools.partial(task.outputs, features=features, mode=mode)
     if encoder:
       outputs = encoder(features, head)
     else:
@@ -65,12 +62,9 @@ def build_model_fn(
     outputs, loss = compute(features, "train")
     return loss, outputs.logged
 
-  def vectors(sequences):
-    bert = encode(config, sequences, True, *options)
-    return task.encode(ops.TensorOps(True), bert, sequences)
-
   def train(features):
     if task.spans_batch:
+      vectors = functools.partial(_vectors, task, config, options)
       loss, gradients = batch_gradients.compute_gradients(
         vectors, task.batch_loss, features, update, cuts
       )
@@ -87,16 +81,24 @@ def build_model_fn(
     _initialize(init_checkpoint, task, config, kept_rows or {})
     if mode == "train":
       return train(features)
-    outputs, loss = compute(features, mode)
-    return estimator.EstimatorSpec(
-      mode,
-      loss,
-      eval_metrics=(functools.partial(_score, task), outputs.predictions),
-      predictions=outputs.predictions,
-      loss_terms=outputs.loss_terms,
-    )
+    return _inference_spec(task, mode, *compute(features, mode))
 
   return model_fn
+
+
+def _vectors(task, config, options, sequences):
+  bert = encode(config, sequences, True, *options)
+  return task.encode(ops.TensorOps(True), bert, sequences)
+
+
+def _inference_spec(task, mode, outputs, loss):
+  return estimator.EstimatorSpec(
+    mode,
+    loss,
+    eval_metrics=(functools.partial(_score, task), outputs.predictions),
+    predictions=outputs.predictions,
+    loss_terms=outputs.loss_terms,
+  )
 
 
 def encode(
@@ -143,9 +145,13 @@ def _loss(outputs, features, is_training):
 
 def _score(task, **predictions):
   """The metrics of predictions, arrays [rows, ...], of one row per example."""
-  rows = [[row] for row in sequences.rows_of(predictions)]
+  return score_rows(task, list(sequences.rows_of(predictions)))
+
+
+def score_rows(task: Task, rows: Sequence[Mapping]) -> dict[str, float]:
+  """The metrics of predictions by name, of one row per example."""
+  answers = (task.answer(None, [row]) for row in rows)
   row_set = RowSet("dev", "", None, None, len(rows))
-  answers = (task.answer(None, row) for row in rows)
   return task.score(row_set, answers).results
 
 

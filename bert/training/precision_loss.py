@@ -6,6 +6,7 @@ an evaluation in eight bits, and kept beside the quantized encoder.
 
 import contextlib
 import json
+import operator
 import os
 from collections.abc import Callable, Mapping
 
@@ -14,8 +15,9 @@ from absl import logging
 from bert.data import files, sequences
 from bert.errors import UserError
 from bert.training import engines, model_folder, record_files
+from bert.training.model_fn import score_rows
 from bert.training.predictor import Predictor
-from bert.training.task import RowSet, Task
+from bert.training.task import Task
 
 # Rows that are measured at most.
 _MOST_ROWS = 2000
@@ -69,7 +71,6 @@ def write(
 
 
 def _read(path, task):
-  """The rows of a file, dicts of features."""
   spec = task.feature_spec(False)
   rows = record_files.RecordFiles([path], spec)
   count = min(len(rows), _MOST_ROWS)
@@ -80,9 +81,5 @@ def _read(path, task):
 def _score(task, rows, compute):
   """The metrics of rows, of which each is an example."""
   outputs = sequences.rows_of(compute(rows))
-  answers = (
-    task.answer(None, [row | output])
-    for row, output in zip(rows, outputs, strict=True)
-  )
-  row_set = RowSet("dev", "", None, None, len(rows))
-  return dict(task.score(row_set, answers).results)
+  merged = map(operator.or_, rows, outputs)
+  return score_rows(task, list(merged))

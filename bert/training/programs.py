@@ -1,9 +1,5 @@
 """The compiled programs of a `model_fn`, one for each mode and shape of batch.
 
-    programs = Programs(model_fn, params, store, strategy, use_xla=False)
-    step = programs.get(ModeKeys.TRAIN, dataset.element_spec)
-    step(batch)["loss"]
-
 A program runs on all replicas and merges their results.
 """
 
@@ -55,11 +51,7 @@ ModelFn = Callable[..., EstimatorSpec]
 
 
 class Programs:
-  """Compiles a `model_fn`, and keeps the programs.
-
-  Attributes:
-    metric_fn, metric_names: of the `eval_metrics` of the last EVAL program.
-  """
+  """Compiles a `model_fn`, and keeps the programs."""
 
   def __init__(
     self,
@@ -69,12 +61,11 @@ class Programs:
     strategy: tf.distribute.Strategy,
     use_xla: bool | None,
   ):
-    self._model_fn = model_fn
-    self._params = params
-    self._store = store
-    self._strategy = strategy
+    self._model_fn, self._params = model_fn, params
+    self._store, self._strategy = store, strategy
     self._use_xla = use_xla
     self._programs = {}
+    # Of the `eval_metrics` of the last EVAL program.
     self.metric_fn, self.metric_names = None, ()
 
   def get(
@@ -163,10 +154,7 @@ class Programs:
     return is_static and bool(tf.config.list_logical_devices("GPU"))
 
   def loop(self, dataset: tf.data.Dataset) -> Callable[[int], dict]:
-    """A function that makes n updates in one call, and returns scalars [n].
-
-    `dataset` has batches for training, without end.
-    """
+    """A function that makes n updates in one call, and returns scalars [n]."""
     step = self.get(ModeKeys.TRAIN, dataset.element_spec)
     batches = iter(dataset)
 

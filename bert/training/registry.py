@@ -7,48 +7,42 @@ from bert.errors import UserError, listing
 from bert.training.huggingface_names import split_architecture
 from bert.training.task import Task
 
-# Kind, where its class is, and its head in Hugging Face's format.
-_BUILT_IN = (
-  (
-    "classification",
-    "bert.tasks.classification:ClassificationTask",
-    "ForSequenceClassification",
-  ),
-  ("tagging", "bert.tasks.tagging:TaggingTask", "ForTokenClassification"),
-  ("squad", "bert.tasks.squad_model:SquadTask", "ForQuestionAnswering"),
-  (
-    "multiple choice",
-    "bert.tasks.multiple_choice:MultipleChoiceTask",
-    "ForMultipleChoice",
-  ),
-  ("vectors", "bert.tasks.features:VectorTask", None),
-  ("fill_mask", "bert.tasks.fill_mask:MaskTask", None),
-)
+# Where the class of a kind is.
+_places = {
+  "classification": "bert.tasks.classification:ClassificationTask",
+  "tagging": "bert.tasks.tagging:TaggingTask",
+  "squad": "bert.tasks.squad_model:SquadTask",
+  "multiple choice": "bert.tasks.multiple_choice:MultipleChoiceTask",
+  "vectors": "bert.tasks.features:VectorTask",
+  "fill_mask": "bert.tasks.fill_mask:MaskTask",
+}
 
 # Answered by any pre-trained model, and not recorded in its folder.
 UNTRAINED = ("vectors", "fill_mask")
 
-_places = {kind: place for kind, place, _ in _BUILT_IN}
-_kinds = {head: kind for kind, _, head in _BUILT_IN if head}
+# The heads of kinds in Hugging Face's format.
+_heads = {
+  "classification": "ForSequenceClassification",
+  "tagging": "ForTokenClassification",
+  "squad": "ForQuestionAnswering",
+  "multiple choice": "ForMultipleChoice",
+}
 
 
 def kind_of(architecture: str) -> str | None:
   """The kind of task of an architecture of Hugging Face; None for others."""
   model_type, head = split_architecture(architecture)
-  return _kinds.get(head) if model_type else None
+  kinds = {head: kind for kind, head in _heads.items()}
+  return kinds.get(head) if model_type else None
 
 
 def head_of(kind: str) -> str | None:
   """The inverse of `kind_of`: an architecture without the name of the model."""
-  return {kind: head for head, kind in _kinds.items()}.get(kind)
+  return _heads.get(kind)
 
 
 def register(*tasks: type[Task] | str) -> None:
-  """Makes tasks of your own known, for every function and script.
-
-  Args:
-    *tasks: classes, "module:Class", or names of modules with classes of tasks.
-  """
+  """Makes tasks of your own known; see `bert.register`."""
   for task in tasks:
     for found in _classes(task) if isinstance(task, str) else [task]:
       _places[found.kind] = found
