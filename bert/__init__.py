@@ -52,9 +52,8 @@ def load(
 def register(*tasks: type[Task] | str) -> None:
   """Makes tasks of your own known; see docs/add-a-task.md.
 
-  Args:
-    *tasks: subclasses of `bert.Task`, "module:Class", or names of modules with
-      such classes.
+  They are subclasses of `bert.Task`, "module:Class", or names of modules with
+  such classes.
   """
   from bert.training import registry
 
@@ -62,11 +61,7 @@ def register(*tasks: type[Task] | str) -> None:
 
 
 def main(task: type[Task]) -> None:
-  """Trains, evaluates and uses a task of your own by the command line's flags.
-
-  Args:
-    task: a subclass of `bert.Task`.
-  """
+  """Trains, evaluates and uses a task of your own, by the flags given."""
   from bert.tasks import script
 
   register(task)
@@ -75,12 +70,7 @@ def main(task: type[Task]) -> None:
 
 
 def run(task: type[Task], **flags) -> dict[str, float]:
-  """Trains, evaluates and uses a task of your own; returns its metrics.
-
-  Args:
-    task: a subclass of `bert.Task`.
-    **flags: the flags of the command line, by name.
-  """
+  """Does what `main` does, with flags as arguments; returns the metrics."""
   from bert.tasks import script
 
   register(task)

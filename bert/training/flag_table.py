@@ -57,7 +57,6 @@ LOWER_CASE = Flag("do_lower_case", True,
                   "bert_config.json or the name of its folder says, or else "
                   "True.", fixed_by="model")
 
-# How text is read.
 TEXT = (
   Flag("vocab_file", None,
        "Vocabulary of the model, one word piece per line; or a tokenizer.json.",
@@ -68,7 +67,6 @@ TEXT = (
   MAX_SEQ_LENGTH,
 )
 
-# The model and its tokenizer.
 MODEL = (
   *TEXT,
   Flag("bert_config_file", None, "JSON file with the sizes of the model.",
@@ -205,7 +203,6 @@ _STEP = (
        choices=("auto", "true", "false")),
 )
 
-# Training and its output.
 TRAINING = (
   Flag("output_dir", None, "Folder for checkpoints and results.", kind=PATH),
   Flag("do_train", False, "Train on the training set.", affects_weights=False),
@@ -237,8 +234,6 @@ TRAINING = (
   *_STEP,
 )
 
-
-# A Cloud TPU.
 TPU = (
   Flag("use_tpu", False, "Run on a TPU."),
   Flag("tpu_name", None, "local (the default): this machine.",
@@ -253,7 +248,6 @@ TPU = (
        affects_weights=False),
 )
 
-# The devices of a training.
 DEVICES = (
   Flag("distribution_strategy", "auto",
        "Devices to use: one, all GPUs of this machine, all hosts of the "

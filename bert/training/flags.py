@@ -99,10 +99,7 @@ def table(*groups: Iterable[Flag]) -> Table:
 
 
 class Flags:
-  """The values of a run's flags, as attributes.
-
-  `given` are those that differ from the table's, or were given.
-  """
+  """The values of a run's flags, as attributes."""
 
   def __init__(self, rows: Table, given: Mapping[str, object]):
     self.rows = rows
@@ -316,10 +313,7 @@ def define(rows: Table, flag_values: absl_flags.FlagValues) -> None:
 
 
 def parse(rows: Table, values: Mapping[str, object]) -> Flags:
-  """The Flags of values from Python: texts, or objects of their types.
-
-  None is the default.
-  """
+  """The Flags of values from Python: text, objects, or None for the default."""
   parsers, given = absl_flags.FlagValues(), {}
   define(rows, parsers)
   for name, value in values.items():

@@ -23,12 +23,7 @@ REQUIREMENTS = "requirements-export.txt"
 
 
 def check_runtime(runtime: str, precision: str | None) -> None:
-  """Checks a runtime before TensorFlow or a checkpoint is loaded.
-
-  Args:
-    runtime: one of `RUNTIMES`.
-    precision: one of `PRECISIONS`; None for what the runtime prefers.
-  """
+  """Checks a runtime before TensorFlow or a checkpoint is loaded."""
   if runtime not in RUNTIMES:
     raise UserError(
       f"--runtime={runtime} is not one of {', '.join(RUNTIMES)}; pass one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 from collections.abc import Iterable
 
@@ -53,8 +54,9 @@ class RunSettings:
     self.splits = tuple(splits)
     self.do_train = "train" in self.splits
     self.evaluates_in_training = self.do_train and asks_to_evaluate(flags)
+    self._cluster = devices.read_cluster(os.environ.get("TF_CONFIG"))
     self._kind = devices.choose(
-      flags.distribution_strategy, flags.use_tpu, cluster()
+      flags.distribution_strategy, flags.use_tpu, self._cluster
     )
     self.use_tpu = self._kind == "tpu"
     if self._kind in ("multi_worker", "tpu"):
@@ -69,7 +71,7 @@ class RunSettings:
   @functools.cached_property
   def strategy(self) -> tf.distribute.Strategy | None:
     """The strategy for the devices. To know them, TensorFlow must load."""
-    return devices.make_strategy(self._kind, cluster(), self.worker_timeout)
+    return devices.make_strategy(self._kind, self._cluster, self.worker_timeout)
 
   @property
   def num_replicas(self) -> int:
@@ -158,11 +160,6 @@ class RunSettings:
     )
 
 
-def cluster() -> devices.Cluster | None:
-  """The Cluster of TF_CONFIG, or None."""
-  return devices.read_cluster(os.environ.get("TF_CONFIG"))
-
-
 def asks_to_evaluate(flags: Flags) -> bool:
   """Whether the flags ask for evaluations during training."""
   names = ("eval_steps", "keep_best", "early_stopping_patience")
@@ -171,12 +168,9 @@ def asks_to_evaluate(flags: Flags) -> bool:
 
 def wanted_splits(flags: Flags) -> list[str]:
   """The data splits that the flags of a fine-tuning run need."""
-  wanted = {
-    "train": flags.do_train,
-    "dev": flags.do_eval or (flags.do_train and asks_to_evaluate(flags)),
-    "test": flags.do_predict,
-  }
-  return [split for split, is_wanted in wanted.items() if is_wanted]
+  evaluates = flags.do_eval or (flags.do_train and asks_to_evaluate(flags))
+  wanted = flags.do_train, evaluates, flags.do_predict
+  return list(itertools.compress(("train", "dev", "test"), wanted))
 
 
 def check_devices(flags: Flags) -> bool:
@@ -248,12 +242,9 @@ def check_questions(flags: Flags, *names: str) -> None:
 
 def engine_options(flags: Flags) -> dict[str, object]:
   """The options of `bert.load` for a command that asks a trained model."""
-  runtimes.check_runtime(flags.runtime, flags.precision)
-  return {
-    "batch_size": flags.predict_batch_size,
-    "precision": flags.precision,
-    "runtime": flags.runtime,
-  }
+  options = {"precision": flags.precision, "runtime": flags.runtime}
+  runtimes.check_runtime(**options)
+  return {"batch_size": flags.predict_batch_size, **options}
 
 
 def find_weights(flags: Flags) -> tuple[str | None, str | None]:

@@ -52,10 +52,7 @@ def check_init_checkpoint(
 def check_reads_as_trained(
   contents: Mapping[str, str | bytes], folder: str
 ) -> None:
-  """Raises UserError if flags contradict the files of a trained model.
-
-  That is one that records its casing, or has a tokenizer.json.
-  """
+  """Raises UserError if flags contradict the files of a trained model."""
   path = os.path.join(folder, "bert_config.json")
   trained = files.read_json(path, dict) or {}
   given = strict_json.loads(contents.get("bert_config.json", "{}"))

@@ -123,7 +123,7 @@ def _run_command(main, rows, arguments, passes_on):
   app.run(
     lambda rest: _run_main(main, rows, *([rest[1:]] if passes_on else [])),
     argv,
-    flags_parser=functools.partial(_parse_or_exit, rows, passes_on),
+    flags_parser=functools.partial(_parse, rows, passes_on),
   )
 
 
@@ -164,33 +164,25 @@ def _use_utf8():
     sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
-def _parse_or_exit(rows, passes_on, argv):
+def _parse(rows, passes_on, argv):
+  """The arguments that are not flags; --help prints and ends the process."""
   try:
-    return _parse(passes_on, argv)
+    try:
+      if passes_on:
+        rest = FLAGS(argv, known_only=True)
+        if FLAGS[passes_on].value:
+          return rest
+      rest = FLAGS(argv)
+    finally:
+      _flush_output()
   except BrokenPipeError:
     _end_unread()
   except flags.Error as error:
     _fail(message_of(error, rows))
-  except OSError as error:
+  except (OSError, ValueError) as error:  # --noflag=value is a ValueError.
     _fail(error)
-
-
-def _parse(passes_on, argv):
-  """The arguments that are not flags; --help prints and ends the process."""
-  try:
-    if passes_on:
-      rest = FLAGS(argv, known_only=True)
-      if FLAGS[passes_on].value:
-        return rest
-    rest = FLAGS(argv)
-  except ValueError as error:  # --noflag=value
-    raise flags.Error(error) from error
-  finally:
-    _flush_output()
   if rest[1:]:
-    raise flags.Error(
-      f"unexpected argument {rest[1]!r}; write flags as --name=value"
-    )
+    _fail(f"unexpected argument {rest[1]!r}; write flags as --name=value")
   return rest
 
 

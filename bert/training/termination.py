@@ -70,13 +70,10 @@ class DeferredTermination:
   At its end, the handler from before gets the signal, if one has come. Without
   a handler this ends the process. A second Ctrl-C is not held back. Outside the
   main thread, which alone may handle signals, it does nothing.
-
-  Attributes:
-    pending: the signal that has come, or None.
   """
 
   def __init__(self):
-    self.pending = None
+    self.pending = None  # The signal that has come.
     self._handlers = {}
     self._is_active = threading.current_thread() is threading.main_thread()
 
