@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import json
 import math
 import numbers
@@ -137,10 +138,7 @@ _MAY_BE_0 = ("type_vocab_size", "position_offset")
 # The fields that only other models of the family need, and BERT's values.
 _FAMILY = {
   field.name: field.default
-  for field in dataclasses.fields(BertConfig)
-  if field.name
-  in (
-    *("family", "layer_norm_eps", "embedding_size", "num_hidden_groups"),
-    *("position_offset", "pooler_act"),
+  for field in itertools.dropwhile(
+    lambda field: field.name != "family", dataclasses.fields(BertConfig)
   )
 }

@@ -18,16 +18,7 @@ _WORD_STARTS = ("\u0120", tokenization.WORD_START)
 
 
 class JsonTokenizer:
-  """Splits text as a tokenizer.json says.
-
-  Args:
-    path: the file.
-
-  Attributes:
-    vocab: an OrderedDict from piece to id.
-    special: its SpecialPieces.
-    unk_token: the unknown piece; that of the beginning if it has none.
-  """
+  """Splits text as a tokenizer.json says; see `FullTokenizer`."""
 
   def __init__(self, path: str):
     self._path = path
@@ -42,7 +33,6 @@ class JsonTokenizer:
     self._tokenizer.encode_special_tokens = True
 
   def _parse(self):
-    """The library's tokenizer."""
     import tokenizers
 
     try:
@@ -81,7 +71,7 @@ class JsonTokenizer:
       between=len(pair.ids) - 2,
       has_segments=pair.type_ids[-1] == 1,
     )
-    return special, by_role.get("unk", cls)
+    return special, by_role.get("unk", cls)  # Byte-level BPE may have none.
 
   def tokenize(self, text: str | bytes) -> list[str]:
     """The pieces of `text`."""

@@ -239,5 +239,4 @@ def save_release(
 
 
 def _vocabulary_file(pieces):
-  """The content of vocab.txt."""
   return "".join(f"{piece}\n" for piece in pieces)

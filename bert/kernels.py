@@ -115,8 +115,8 @@ def _sum_of_rows(x):
 def enabled(is_enabled: bool) -> contextlib.AbstractContextManager:
   """Lets `activate` compile what this thread builds inside, or not.
 
-  XLA takes 0.1 s for each program and each shape, so this is for steps that run
-  often. Several replicas in one process do not support it.
+  XLA takes 0.1 s for each program and each shape. Several replicas in one
+  process do not support it.
   """
   return _setting("is_enabled", is_enabled)
 
@@ -148,12 +148,10 @@ def _setting(name, value):
 def activate(
   activation: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor
 ) -> tf.Tensor:
-  """activation(x), computed in float32; one program where `enabled`.
+  """activation(x) of [rows, width], computed in float32.
 
-  Args:
-    activation: a function of a tensor. Its programs are kept, so it must not be
-      defined anew for each call.
-    x: [rows, width].
+  Where `enabled`, it is one program, which is kept, so the activation must not
+  be defined anew for each call.
   """
   rows, width = x.shape
   elements = (rows or _ASSUMED_ROWS) * width

@@ -150,7 +150,6 @@ def label_report(
 
 
 def _scores(label_ids, predictions, indices):
-  """A dict of scores for each of some labels' indices."""
   from sklearn import metrics
 
   scores = metrics.precision_recall_fscore_support(
@@ -178,7 +177,7 @@ def calibration(
 
   Args:
     confidences: float [rows], probability of the predicted label.
-    correct: bool [rows], whether the prediction is correct.
+    correct: bool [rows].
     bins: number of equal intervals of confidence, each with its upper edge.
 
   Returns:

@@ -79,18 +79,14 @@ class VariableStore:
     dtype: tf.DType | str = "float32",
     trainable: bool = True,
   ) -> tf.Variable:
-    """Returns the variable of that full name; creates it if necessary.
+    """The variable of that full name and shape, which is created if necessary.
 
     The initializer is a callable (shape, dtype) -> tensor, or None for zeros.
-
-    Raises:
-      ValueError: the variable or its initial value has another shape.
     """
     variable = self._variables.get(name)
     if variable is None:
-      variable = self._create(
-        name, list(shape), initializer, tf.as_dtype(dtype), trainable
-      )
+      dtype = tf.as_dtype(dtype)
+      variable = self._create(name, list(shape), initializer, dtype, trainable)
     if variable.shape.as_list() != list(shape):
       raise ValueError(
         f"variable {name} has shape {variable.shape.as_list()} in the "
@@ -112,9 +108,8 @@ class VariableStore:
   def _create(self, name, shape, initializer, dtype, trainable):
     # Variables outlive the trace that requests them first.
     with tf.init_scope():
-      value = None
-      if name in self.initial_values:
-        value = self.initial_values[name]
+      known = name in self.initial_values
+      value = self.initial_values[name] if known else None
       if value is None or callable(value):
         fresh = self._initialized(name, shape, initializer, dtype)
         value = value(fresh) if value else fresh
@@ -129,7 +124,6 @@ class VariableStore:
         )
 
   def _initialized(self, name, shape, initializer, dtype):
-    """The value of a new variable without an initial value."""
     if initializer is None:
       return tf.zeros(shape, dtype)
     _local.initial_seed = (self.seed, zlib.crc32(name.encode()))
@@ -188,7 +182,6 @@ def variable_scope(
   """Prefixes `name/` to the names of the variables requested inside.
 
   `default_name` replaces a `name` of None; a v1 graph numbers its repetitions.
-  Without a scope around it, an empty `name` adds no prefix.
   """
   if in_v1_graph():
     with tf.compat.v1.variable_scope(name, default_name=default_name):
@@ -225,8 +218,8 @@ def get_variable(
 def storage_dtype(precision: tf.DType | str) -> tf.DType | str:
   """The dtype of variables that layers of that precision read.
 
-  It is float32, which small updates need. Without updates it is the precision,
-  so that the layers need not cast large matrices for each batch.
+  Small updates need float32. Without updates it is the precision, so that the
+  layers need not cast large matrices for each batch.
   """
   is_trained = in_v1_graph() or not current_store().is_for_inference
   return "float32" if is_trained else precision
@@ -335,10 +328,7 @@ def dropout_seed(site: str | None = None) -> tf.Tensor | None:
 def get_assignment_map_from_checkpoint(
   tvars: Iterable[tf.Variable], init_checkpoint: str
 ) -> tuple[dict[str, str], dict[str, int]]:
-  """The variables that a checkpoint contains, for v1's `init_from_checkpoint`.
-
-  Returns {name: name}, and {name: 1} with each name and the same name and `:0`.
-  """
+  """For v1's `init_from_checkpoint`: {name: name}, and {name: 1, name:0: 1}."""
   # The name of a variable may end in the number of its tensor.
   wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}
   saved = [name for name, _ in tf.train.list_variables(init_checkpoint)]

@@ -191,10 +191,7 @@ def _has_workers(strategy):
 def check_batch_size(
   name: str, batch_size: int, replicas: int = 1, micro_batches: int = 1
 ) -> None:
-  """Raises UserError unless replicas, and their micro-batches, divide a batch.
-
-  `name` is that of the batch size, such as `--eval_batch_size`.
-  """
+  """Raises UserError unless replicas and micro-batches divide a batch."""
   parts = replicas * micro_batches
   if batch_size % parts:
     divisor = [f"{replicas} devices"] if replicas > 1 else []

@@ -65,10 +65,7 @@ def divergence(
 def binary_divergence(
   logits: tf.Tensor, targets: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-  """The mean over independent labels of T^2 KL(teacher, student), float [B].
-
-  The logits of student and teacher are float [B, C].
-  """
+  """T^2 KL(teacher, student), the mean over C labels of logits [B, C]: [B]."""
   wanted = tf.sigmoid(targets / temperature)
   cross, own = (
     tf.nn.sigmoid_cross_entropy_with_logits(wanted, x / temperature)

@@ -70,12 +70,9 @@ class GraphEncoder:
   Args:
     runtime: "onnxruntime" or "openvino".
     precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that if
-      the processor supports it, else float32.
-    model: the model's files. Its checkpoint may be unknown yet, and is that of
-      the active store then.
+      the processor supports it, else float32. It may be set to another one.
+    model: its checkpoint may be unknown yet: then it is that of the store.
     length: the positions of a row.
-
-  `precision` may be set to another one for the batches to come.
   """
 
   def __init__(
@@ -85,7 +82,6 @@ class GraphEncoder:
     model: model_folder.Model,
     length: int,
   ):
-    runtimes.check_runtime(runtime, precision)
     self.model, self.precision = model, precision
     self._runtime, self._length = runtime, length
     # Of the model before its checkpoint is opened.
@@ -95,10 +91,7 @@ class GraphEncoder:
   def __call__(
     self, features: Mapping[str, tf.Tensor], head: Callable[[EncodedBatch], _T]
   ) -> _T:
-    """What `head` makes of a batch [B, ..., S], with the weights of the store.
-
-    The engine is loaded when this is called, in a tf.function.
-    """
+    """What `head` makes of a batch [B, ..., S], in a tf.function."""
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
       runtime = f"--runtime={self._runtime}"
       raise UserError(f"{runtime} runs on one device, not on several")

@@ -1,7 +1,5 @@
 """Reads `config.json` of models in Hugging Face's format.
 
-    config = read_config("folder/config.json")
-
 The activation `gelu` is the exact form there, which is `gelu_exact` here. The
 original's `gelu` is called `gelu_new` there.
 """
@@ -264,7 +262,6 @@ def _check_added_tokens(folder):
 
 
 def _check_tokenizer(path, fields):
-  """Raises UserError if the fields of a file name another tokenizer."""
   for name, known in _TOKENIZERS.items():
     value = fields.get(name)
     if value is not None and str(value).removesuffix("Fast") not in known:

@@ -1,8 +1,5 @@
 """Reads weights in Hugging Face's format: safetensors files.
 
-    weights = Weights("folder/model.safetensors")
-    weights.get_tensor("bert/pooler/dense/kernel")  # float32 [H, H]
-
 Kernels are transposed, and the names are those of `huggingface_names`.
 """
 
@@ -105,8 +102,6 @@ def exchanged(variable: str, value: np.ndarray) -> np.ndarray:
 
 
 class _Tensor(NamedTuple):
-  """Where a tensor is in a file."""
-
   path: str
   dtype: str
   shape: list[int]

@@ -32,10 +32,7 @@ def reset_peak() -> None:
 
 
 def peak_bytes() -> int:
-  """The most memory that this process has had, on a GPU if there is one.
-
-  0 if the system does not tell.
-  """
+  """The most memory that this process, or its GPU, has had; 0 if unknown."""
   found = _of_device("peak")
   if found is None:
     found = _status_bytes("VmHWM")
@@ -50,10 +47,7 @@ def peak_bytes() -> int:
 
 
 def used_bytes() -> int:
-  """The memory that this process has now, on a GPU if there is one.
-
-  0 if the system does not tell.
-  """
+  """The memory that this process, or its GPU, has now; 0 if unknown."""
   found = _of_device("current")
   return (_status_bytes("VmRSS") or peak_bytes()) if found is None else found
 
@@ -75,10 +69,7 @@ def available_bytes() -> int | None:
 
 
 def spare_host_bytes() -> int:
-  """The main memory beyond the most that this process has had.
-
-  0 if the system does not tell.
-  """
+  """The main memory beyond the most that this process has had; 0 if unknown."""
   available = _available_host_bytes() or 0
   peak, used = (_status_bytes(name) or 0 for name in ("VmHWM", "VmRSS"))
   return available - (peak - used)

@@ -1,8 +1,5 @@
 """Folders that hold a model: an unzipped release, or a finished training.
 
-    model = find_model("uncased_L-12_H-768_A-12")
-    model.tokenizer.tokenize("a text")
-
 Such a folder contains `bert_config.json`, `bert_model.ckpt`, and either
 `vocab.txt` or a SentencePiece model (`*.model`). A folder in Hugging Face's
 format contains `config.json`, `model.safetensors`, and `vocab.txt` or
@@ -238,10 +235,7 @@ def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
 
 
 def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The initial checkpoint of a run that does not train.
-
-  That of a training that has finished in `output_dir` comes first.
-  """
+  """The initial checkpoint without training: `output_dir` comes first."""
   release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
   is_finished = output_dir and checkpoints.exists(release)
   return release if is_finished else init_checkpoint

@@ -1,11 +1,5 @@
 """The encoder as an ONNX graph, which other runtimes compute.
 
-    graph = OnnxGraph(weights)
-    sequences = sequence_inputs(graph)
-    outputs = encoder(graph, config, sequences, {"pooled_output"})
-    graph.output("pooled_output", outputs["pooled_output"], ["batch", None])
-    graph.to_bytes()
-
 The graph is that of `modeling.BertModel` in inference, made of the operators
 that runtimes know to fuse. onnx is an optional package.
 """
@@ -52,11 +46,7 @@ def layer_name(index: int) -> str:
 
 
 class OnnxGraph:
-  """A graph under construction. Its tensors are identified by names.
-
-  Args:
-    weights: mapping from the name of a variable to its array.
-  """
+  """A graph under construction. Its tensors are identified by names."""
 
   def __init__(self, weights: Mapping[str, np.ndarray]):
     self._onnx = import_optional("onnx", "ONNX", "requirements-export.txt")
@@ -166,14 +156,11 @@ class OnnxGraph:
 
 
 class OnnxOps:
-  """The operations of `ops.TensorOps` on the tensors of a graph.
-
-  `integers` are the tensors that are not floats.
-  """
+  """The operations of `ops.TensorOps` on the tensors of a graph."""
 
   def __init__(self, graph: OnnxGraph):
     self._graph = graph
-    self.integers = set()
+    self.integers = set()  # The tensors that are not floats.
 
   def output_layer(
     self, x: str, size: int, scope: str = "", dropout: bool = True
@@ -291,11 +278,9 @@ def encoder(
 ) -> dict[str, str]:
   """Adds the encoder to a graph; returns the tensors of the outputs by name.
 
-  Args:
-    graph: the graph; its weights have the names of released checkpoints.
-    sequences: input_ids, input_mask and segment_ids, integer [B, S].
-    wanted: the outputs that are needed: POOLED, and names by `layer_name`. If
-      the highest is not among them, it is computed for the first position only.
+  The sequences are integer [B, S]. `wanted` are POOLED, and names by
+  `layer_name`. If the highest is not among them, it is computed for the first
+  position only.
   """
   _compare(config, wanted)
   return _encoder(graph, config, sequences, wanted)

@@ -55,7 +55,6 @@ class Plan:
     return bool(self.peaks) and self.predicted(parts) <= self.limit
 
   def _remedy(self):
-    """The flags that would make the batch fit."""
     rows = self.batch_size // self.num_devices
     for parts in range(1, rows + 1):
       if rows % parts == 0 and self.fits(parts):

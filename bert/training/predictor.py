@@ -51,7 +51,7 @@ class Predictor:
   Args:
     batch_size: rows per batch.
     strategy: default: the current one.
-    pad_to_max_length: give all batches the one static shape of `spec`.
+    pad_to_max_length: give all batches one static shape.
     precision, runtime: see `engines.GraphEncoder`, and for "tensorflow", which
       computes in float32 by default, BertModel.
     use_one_hot_embeddings: see BertModel.
@@ -189,7 +189,6 @@ class Predictor:
     return {name: found[name] for name in self._axes}
 
   def _model_fn(self, features, labels, mode, params):
-    """What the programs compute, as a `model_fn`."""
     del labels, params
     if self._encoder:
       head = functools.partial(self._head, features=features)
@@ -248,7 +247,6 @@ class Predictor:
     return values[cut].copy()
 
   def _signature(self):
-    """The TensorSpec of each feature [B, ...]."""
     axes = self._spec["input_mask"].cut_axes
     any_size = {} if self._pads else dict.fromkeys(axes)
     count = self._batch_size if self._pads else None

@@ -96,8 +96,7 @@ class RecordFiles:
   Attributes:
     lengths: uint16 or int32 [rows], see `row_lengths`.
     block_sizes: int64 [blocks], number of consecutive rows in each block.
-    fingerprint: hex string that depends on all records, their order and their
-      distribution over files.
+    fingerprint: hex; depends on all records, their order and their files.
   """
 
   def __init__(
@@ -161,7 +160,6 @@ def _read_blocks(path, spec):
 
 
 def _check_record(where, record, spec):
-  """Raises UserError if a record does not fit the spec."""
   features = _decode_example(record)
   for name, feature in spec.items():
     kind = "int64_list" if feature.dtype == "int64" else "float_list"
@@ -221,7 +219,6 @@ def row_lengths(
 
 
 def _limits(spec, vocab_size):
-  """Limits that values of integer features must be below."""
   limits = {
     "input_ids": vocab_size,
     "input_mask": 2,
@@ -254,7 +251,6 @@ def _digest(content):
 
 
 def _read_block(block):
-  """The records of a block, a list of bytes."""
   content = []
   size = 0
   try:

@@ -66,7 +66,6 @@ def read(folder: str) -> dict | None:
 
 
 def _read_pooling(path, prompts):
-  """The name of the pooling in its config.json."""
   fields = files.read_json(path, dict)
   if fields is None:
     raise ValueError(f"the folder lacks {path}")
@@ -116,39 +115,27 @@ def _read_prompts(path):
 
 
 def contents(settings: Mapping, config: modeling.BertConfig) -> dict[str, str]:
-  """The files that make a folder one of sentence-transformers, by their paths.
-
-  `settings` are those of `features.VectorSettings`.
-  """
+  """The files of a folder for fields of `features.VectorSettings`, by path."""
   for name, known in {**_FIXED, "pooling": _POOLINGS}.items():
     if settings[name] not in known:
       raise UserError(
         f"{name}={settings[name]} of task.json is unknown to "
         f"sentence-transformers; it needs {listing(known)}"
       )
-  modules = ["Transformer", "Pooling"]
-  modules += ["Normalize"] if settings["normalize"] else []
-  places = [f"{n}_{kind}" if n else "" for n, kind in enumerate(modules)]
-  pooling = {
-    f"{_MODE}{name}_token{'s' if name != 'cls' else ''}": name
-    == settings["pooling"]
-    for name in _POOLINGS
-  }
+  kinds = ["Transformer", "Pooling"]
+  kinds += ["Normalize"] if settings["normalize"] else []
+  pooling = {"word_embedding_dimension": config.hidden_size}
+  for name in _POOLINGS:
+    theirs = f"{_MODE}{name}_token" + "s" * (name != "cls")
+    pooling[theirs] = name == settings["pooling"]
+  # All of their versions know these names.
+  types = (f"sentence_transformers.models.{kind}" for kind in kinds)
   found = {
     MODULES: [
-      {
-        "idx": index,
-        "name": str(index),
-        "path": places[index],
-        # All of their versions know these names.
-        "type": f"sentence_transformers.models.{kind}",
-      }
-      for index, kind in enumerate(modules)
+      {"idx": n, "name": str(n), "path": f"{n}_{kind}" * (n > 0), "type": type_}
+      for n, (kind, type_) in enumerate(zip(kinds, types, strict=True))
     ],
-    f"{places[1]}/{huggingface_config.CONFIG_NAME}": {
-      "word_embedding_dimension": config.hidden_size,
-      **pooling,
-    },
+    f"1_Pooling/{huggingface_config.CONFIG_NAME}": pooling,
     _TRANSFORMER: {
       "max_seq_length": settings["max_seq_length"],
       "do_lower_case": False,

@@ -212,10 +212,7 @@ class Task:
     """Called before `head_shapes` with the model that is used."""
 
   def example(self, *parts):
-    """The example of one input, its parts in the order of `inputs`.
-
-    The default is a dict by their names.
-    """
+    """The example of one input, by default a dict by the names of `inputs`."""
     names = (field.name for field in self.inputs)
     return dict(zip(names, parts, strict=True))
 
@@ -447,9 +444,9 @@ class Task:
   def write(
     self, folder: str, rows: RowSet, answers: Iterable
   ) -> Evaluation | None:
-    """Writes the answers; returns their Evaluation if labels are known.
+    """Writes the answers, by default what is `public`, as lines of JSON.
 
-    The default is a line of JSON for each, as `public` has it.
+    Returns their Evaluation if labels are known.
     """
     path = os.path.join(folder, f"test_predictions{rows.suffix}.jsonl")
     with files.open_atomic(path, "w") as writer:

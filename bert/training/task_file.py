@@ -71,7 +71,6 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
 
 
 def _without_lists(value):
-  """The value with tuples in place of lists."""
   if isinstance(value, list):
     return tuple(map(_without_lists, value))
   return value

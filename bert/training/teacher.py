@@ -1,8 +1,5 @@
 """The teacher of a distillation: its outputs are features of the rows.
 
-    teacher = Teacher("teacher_folder", task, unlabeled=[])
-    groups = teacher.rows(examples, "output_dir")
-
 The teacher computes the soft targets of each row once. They are kept in files
 beside the rows, named by a hash of all that they depend on, so that a run that
 continues reads them, and another teacher or other rows get files of their own.
@@ -39,14 +36,10 @@ _BATCH_SIZE = 32
 
 
 class Teacher:
-  """A trained model that a student learns from.
+  """A trained model that the student of a task learns from.
 
-  Args:
-    model_dir: the model's folder, or its name; see `downloads.local_path`.
-    task: the student's task. The rows that the teacher reads are those of the
-      student, with the teacher's word pieces.
-    unlabeled: examples without labels, to train on, too.
-    precision: see BertModel.
+  It reads the rows of the student, with its own word pieces. `unlabeled` are
+  examples without labels, to train on, too.
   """
 
   def __init__(
@@ -104,10 +97,7 @@ class Teacher:
   def rows(
     self, examples: Sequence, folder: str
   ) -> Iterator[list[Mapping[str, object]]]:
-    """Yields the rows of each example, labeled or not, with soft targets.
-
-    `folder` is that of the rows.
-    """
+    """Yields the rows of each example, labeled or not, with soft targets."""
     folder = os.path.join(folder, FOLDER)
     files.makedirs(folder)
     used = set()
@@ -128,7 +118,6 @@ class Teacher:
     return zip(own, reader.features(examples, is_training), strict=True)
 
   def _with_targets(self, pairs, is_labeled, folder, used):
-    """Yields groups of rows that have soft targets, too."""
     if any(len(rows) != len(others) for rows, others in pairs):
       raise self._other_pieces()
     rows = [row for _, others in pairs for row in others]
