@@ -219,9 +219,10 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
     )
     return content
   if is_local and _write(path, content, "Exported", start):
-    for name in files.listdir(folder):
-      if name.startswith(f"{kind}-") and name != os.path.basename(path):
-        files.remove(os.path.join(folder, name))
+    with contextlib.suppress(OSError):  # Of older weights.
+      for name in files.listdir(folder):
+        if name.startswith(f"{kind}-") and name != os.path.basename(path):
+          files.remove(os.path.join(folder, name))
     return path
   logging.warning("%s cannot be written; the next start exports again", path)
   return content
