@@ -221,7 +221,6 @@ def input_fn_from_rows(
     source: the rows, or a function that returns them when they are needed.
     is_training: shuffled batches without end, or each row once.
     drop_remainder: leave out the rows that fill no batch, if each comes once.
-    transform: applied to each batch, or None.
     max_rows: if each row comes once, take only the first ones, in their order.
     in_order: if each row comes once, keep their order and all positions. The
       last batch may be smaller; otherwise it is filled with rows of its own.
