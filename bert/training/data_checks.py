@@ -81,7 +81,7 @@ def _hashes(rows):
   count = min(rows.num_rows, _MAX_HASHES)
   for start in range(0, count, _MAX_ROWS):
     features = _read(found, np.arange(start, min(start + _MAX_ROWS, count)))
-    columns = [features[name].numpy() for name in ("input_ids", "segment_ids")]
+    columns = [features[name] for name in ("input_ids", "segment_ids")]
     hashes += [
       hashlib.blake2b(b"".join(map(bytes, row)), digest_size=16).digest()
       for row in zip(*columns, strict=True)
@@ -90,9 +90,10 @@ def _hashes(rows):
 
 
 def _read(found, index):
-  """The features of some rows."""
+  """The features of some rows, as arrays."""
   serialized = tf.constant(found.read(index), tf.string)
-  return record_files.parse_int64(serialized, found.spec)
+  features = record_files.parse_int64(serialized, found.spec)
+  return {name: value.numpy() for name, value in features.items()}
 
 
 def _check_labels(rows, features, feature, task):
@@ -100,7 +101,7 @@ def _check_labels(rows, features, feature, task):
   # A label of a regression is a float.
   if feature is None or feature.dtype != "int64":
     return
-  labels, what = features["label_ids"].numpy(), "rows"
+  labels, what = features["label_ids"], "rows"
   if feature.cut_axes:  # Of a word, plus 1; 0 where there is no word.
     labels, what = labels[labels > 0] - 1, "words"
   elif feature.shape:  # Several labels, each 0 or 1.
