@@ -7,7 +7,6 @@ import dataclasses
 import multiprocessing
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import tensorflow as tf
@@ -124,7 +123,7 @@ def peaks_of_rows(
   for counts in ((8, 4), (2, 1)):
     peaks = {}
     with contextlib.suppress(
-      BrokenProcessPool, tf.errors.ResourceExhaustedError
+      futures.BrokenExecutor, tf.errors.ResourceExhaustedError
     ):
       for count in counts if counts == (2, 1) or max(counts) <= most else ():
         size = count * strategy.num_replicas_in_sync
