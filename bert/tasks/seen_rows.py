@@ -66,7 +66,9 @@ def log_missing(
   name: str, rows: Iterable[InputExample], trained_on: frozenset[bytes]
 ) -> None:
   """Warns if most rows that a model was trained on are not among the rows."""
-  missing = trained_on.difference(map(row_hash, rows))
+  missing = trained_on
+  if trained_on:  # Otherwise no row needs a hash.
+    missing = trained_on.difference(map(row_hash, rows))
   if 2 * len(missing) > len(trained_on):
     logging.warning(
       "%s: %d of the %s that the initial model was trained on are missing, so "

@@ -61,7 +61,7 @@ def log_data_checks(rows: RowSet, task: Task) -> None:
     )
   feature = found.spec.get("label_ids")
   if feature and feature.dtype == "int64":  # A float is no label.
-    _check_labels(rows, features["label_ids"].numpy(), feature, task)
+    _check_labels(rows, features["label_ids"], feature, task)
 
 
 def log_overlap(train: RowSet, dev: RowSet) -> None:
@@ -82,7 +82,7 @@ def _hashes(rows):
   count = min(rows.num_rows, _MAX_HASHES)
   for start in range(0, count, _MAX_ROWS):
     features = _read(found, np.arange(start, min(start + _MAX_ROWS, count)))
-    columns = [features[name].numpy() for name in ("input_ids", "segment_ids")]
+    columns = [features[name] for name in ("input_ids", "segment_ids")]
     hashes += [
       hashlib.blake2b(b"".join(map(bytes, row)), digest_size=16).digest()
       for row in zip(*columns, strict=True)
@@ -92,7 +92,8 @@ def _hashes(rows):
 
 def _read(found, index):
   serialized = tf.constant(found.read(index), tf.string)
-  return record_files.parse_int64(serialized, found.spec)
+  features = record_files.parse_int64(serialized, found.spec)
+  return {name: value.numpy() for name, value in features.items()}
 
 
 def _check_labels(rows, labels, feature, task):

@@ -7,7 +7,6 @@ import dataclasses
 import multiprocessing
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import tensorflow as tf
@@ -117,7 +116,7 @@ def peaks_of_rows(
   # The peak of one row is often that of the update, not that of activations.
   for counts in ((8, 4), (2, 1)) if most >= 8 else ((2, 1),):
     with contextlib.suppress(
-      BrokenProcessPool, tf.errors.ResourceExhaustedError
+      futures.BrokenExecutor, tf.errors.ResourceExhaustedError
     ):
       return {count: peak(count) for count in counts}
   return {}

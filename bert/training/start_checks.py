@@ -30,7 +30,7 @@ def check_init_checkpoint(
   wanted = {**modeling.variable_shapes(config), **head_shapes}
   optional = {*head_shapes, *checkpoints.POOLER}
   weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
-  skipped = weights.verify().skipped
+  skipped = weights.skipped
   if not skipped.isdisjoint(checkpoints.POOLER):
     logging.warning(
       "%s has no pooler; it is initialized randomly", weights.prefix
@@ -42,8 +42,9 @@ def check_init_checkpoint(
       weights.prefix,
       " and ".join(missing),
     )
-  # Training would take them for divergence.
-  for name in filter(weights.__contains__, wanted):
+  # Reading finds damage, and training would take such numbers for divergence.
+  # Sorted, as in the file: so a remote one is fastest to read.
+  for name in sorted(filter(weights.__contains__, wanted)):
     found = {name: weights[name]}
     predictor.check_finite(found, f"checkpoint {weights.prefix}")
   return skipped.isdisjoint(head_shapes)
