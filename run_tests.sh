@@ -11,6 +11,9 @@ setup_venv requirements-dev.txt
 
 "$venv_python" -m ruff check .
 "$venv_python" -m ruff format --check .
+# Each process would otherwise compile all modules and tests again.
+unset PYTHONDONTWRITEBYTECODE
 # A file stays on one process, which builds its fixtures once. In the order of
-# their paths, no long file comes last.
-exec "$venv_python" -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"
+# their paths, no long file comes last. Tests wait for their own commands, so
+# three processes keep two cores busy.
+exec "$venv_python" -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@"

@@ -20,6 +20,8 @@ import tempfile
 import hypothesis
 import pytest
 
+gc.disable()  # Until all tests are collected.
+
 # The updates of many models are compiled to the same few programs. Processes
 # that start from this one, the workers of pytest-xdist too, share them.
 if "TF_XLA_FLAGS" not in os.environ:
@@ -51,8 +53,9 @@ hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_collection_finish():
-  """Keeps the garbage collector from walking through TensorFlow again."""
+  """Keeps the garbage collector from ever walking through TensorFlow."""
   gc.freeze()
+  gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

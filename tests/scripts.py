@@ -23,7 +23,9 @@ import gc, json, os, runpy, signal, sys, tempfile, traceback
 sys.path.insert(0, {root!r})
 import extract_features, run_classifier, run_pretraining, run_squad
 from bert.commands import visualize
-import matplotlib.figure, sklearn.metrics, tqdm  # Scripts load these on use.
+from bert.reports import charts
+import sklearn.metrics, tqdm  # Scripts load these on use.
+charts.render((1, 1), lambda figure: figure.add_subplot(), format="svg")
 import tensorflow
 tensorflow.constant  # Loads it.
 gc.freeze()  # A fork that collects garbage would copy what is shared.
