@@ -20,7 +20,7 @@ class Dataset(NamedTuple):
 
   terms: str  # Who owns it, and what its license allows.
   file: str = ""  # Name of its archive or file, below GLUE's address.
-  sha256: str | None = None  # Its checksum; None if none is published.
+  sha256: str | None = None  # None if none is published.
 
 
 GLUE = {
@@ -157,6 +157,5 @@ def _fetch_mrpc(folder, offline):
 
 
 def _read_table(path):
-  """The rows of a table, which are separated by tabs."""
   lines = files.read_bytes(path).decode().split("\n")
   return [line.strip().split("\t") for line in lines if line.strip()]

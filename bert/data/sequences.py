@@ -10,9 +10,8 @@ import tokenization
 def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
   """How many items of lists A and B are kept so that `room` holds both.
 
-  Items are dropped from the end of the longer list, and from B on a tie. In
-  closed form: each list gets half of the room (A the larger half if odd) plus
-  what the other leaves unused.
+  Items are dropped from the end of the longer list, and from B on a tie: each
+  list gets half of the room (A the larger half) plus what the other leaves.
   """
   kept_a = min(size_a, max((room + 1) // 2, room - size_b))
   return kept_a, min(size_b, room - kept_a)

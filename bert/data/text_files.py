@@ -43,15 +43,12 @@ _MARKS = {
 
 @contextlib.contextmanager
 def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
-  """Yields a function that writes a line, at once if to standard output.
+  """Yields a function that writes a line to a file, in gzip if it ends in .gz.
 
-  Whoever sends questions through a pipe may wait for each answer.
-
-  Args:
-    path: the file, in gzip if it ends in .gz, which is there when it is
-      complete; "-" or None for standard output.
+  The file is there when it is complete. "-" or None is standard output.
   """
   if path in (None, STREAM):
+    # Whoever sends questions through a pipe may wait for each answer.
     yield functools.partial(print, flush=True)
     return
   with contextlib.ExitStack() as stack:
@@ -151,10 +148,7 @@ def _not_utf8(where, error, offset=0, encoding=None):
 
 @contextlib.contextmanager
 def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
-  """Opens a text file, a gzip file of text, a pipe, or standard input ("-").
-
-  Yields a reader, and its name for messages.
-  """
+  """Yields a reader of a file, .gz, pipe or "-", and its name for errors."""
   if path == STREAM:
     yield sys.stdin.buffer, "standard input"
     return

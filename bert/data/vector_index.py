@@ -44,11 +44,11 @@ Hits = tuple[np.ndarray, np.ndarray]
 
 
 class Row(NamedTuple):
-  """A text of an index."""
+  """A text of an index, its unique id, and more values of any JSON type."""
 
-  id: str  # Unique in the index.
-  text: str  # What its vector stands for.
-  fields: dict  # More values, of any JSON type.
+  id: str
+  text: str
+  fields: dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +64,7 @@ class Header:
 
 
 class Block:
-  """Rows whose files have a common name.
-
-  Args:
-    path: the files without their extensions.
-    count: number of rows, and so of `vectors` [count, width].
-    size: bytes of the file of rows.
-  """
+  """`count` rows, whose files are at `path`; that of rows has `size` bytes."""
 
   def __init__(self, path: str, header: Header, count: int, size: int):
     self.path, self.size = path, size
@@ -173,15 +167,10 @@ class VectorIndex:
     return {row.id: number for number, row in enumerate(rows)}
 
   def top_k(self, queries: np.ndarray, k: int) -> list[Hits]:
-    """The rows with the largest products with each query.
+    """The k rows with the largest products with queries, float32 [Q, width].
 
-    Args:
-      queries: float32 [Q, width].
-      k: number of rows, or fewer if the index has fewer.
-
-    Returns:
-      For each query, the scores, float32 [k], largest first, and the numbers of
-      the rows, int64 [k]. Of equal scores, the lower number comes first.
+    Returns for each query the scores, float32 [k], largest first, and the
+    numbers of the rows, int64 [k]. Of equal scores, the lower number is first.
     """
     found = []
     for start in range(0, len(queries), _QUERIES):
@@ -208,9 +197,8 @@ class VectorIndex:
 def _as_floats(vectors, bits):
   """The float32 values of float16 vectors, times 2^-112, in place of `bits`.
 
-  NumPy converts float16 to float32 one by one. This takes a third of the time,
-  and is exact for all finite numbers: shifting the bits puts sign, exponent and
-  fraction in the places of a float32, whose exponent then is 112 too small.
+  It takes less than half of NumPy's time, and is exact for finite numbers:
+  shifted bits are those of a float32, but for an exponent that is 112 too low.
   """
   bits[...] = vectors.view(np.int16)
   bits <<= 13
@@ -219,11 +207,7 @@ def _as_floats(vectors, bits):
 
 
 class Best:
-  """The k rows with the highest scores so far, for each of `count` queries.
-
-  Attributes:
-    hits: for each query, scores and numbers; see `VectorIndex.top_k`.
-  """
+  """Collects the `hits` of `VectorIndex.top_k` for `count` queries."""
 
   def __init__(self, count: int, k: int):
     self._k = k
@@ -273,9 +257,8 @@ def update(
 ) -> None:
   """Changes the index in a folder, which `locked` has locked.
 
-  Blocks that keep all of their rows stay as they are, but for the last one.
-
   Args:
+    folder, header: where the index is, and its new header.
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].
@@ -310,7 +293,6 @@ class _Writer:
     return len(block) == self._most
 
   def keep(self, block):
-    """Takes a block as it is."""
     self._flush()
     name = os.path.basename(block.path)
     entry = {"name": name, "count": len(block), "size": block.size}
@@ -323,7 +305,6 @@ class _Writer:
       self._flush()
 
   def _flush(self):
-    """Writes a block of the rows that wait."""
     if not self._rows:
       return
     rows, self._rows = self._rows[: self._most], self._rows[self._most :]

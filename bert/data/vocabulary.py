@@ -46,7 +46,7 @@ class WordCounts(NamedTuple):
 def word_splitter(
   model_type: str, do_lower_case: bool = True
 ) -> Callable[[str], list[str]]:
-  """A function that splits text into the words that are split into pieces."""
+  """A function that splits text into the words that pieces are made of."""
   if model_type == "wordpiece":
     return tokenization.BasicTokenizer(do_lower_case).tokenize
   if do_lower_case:
@@ -98,10 +98,10 @@ def learn_wordpiece(
 
   Args:
     words: counts of words.
-    vocab_size: maximum number of pieces, the special and unused ones included.
-    min_frequency: minimum number of occurrences of a merged piece, and of a
-      character. Words with a rarer character are ignored, because the tokenizer
-      could not split them.
+    vocab_size: maximum number of pieces, special and unused ones included.
+    num_unused: number of pieces [unused0], [unused1], ...
+    min_frequency: minimum count of a merged piece, and of a character. Words
+      with rarer characters are ignored, as the tokenizer could not split them.
 
   Returns:
     The special pieces, the characters, and the merged pieces by frequency.
@@ -163,11 +163,8 @@ def learn_sentencepiece(
 ) -> bytes:
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
-  Rarer characters than `min_frequency` become [UNK]. The other arguments are
-  those of `learn_wordpiece`, and `model_type`, "unigram" or "bpe".
-
-  Returns:
-    The content of the model file.
+  `model_type` is "unigram" or "bpe"; characters that are rarer than
+  `min_frequency` become [UNK]. Returns the content of the model file.
   """
   import sentencepiece
 
@@ -248,12 +245,8 @@ def choose_pieces(
   A candidate is a run of up to eight neighboring pieces in a word, joined to
   one piece. It saves the number of pieces that it replaces, less one, wherever
   the run occurs. The best candidate is taken again and again. Later ones are
-  counted on the words as they are then. Words that cannot be split are ignored.
-
-  Args:
-    words: counts of words.
-    num_new: maximum number of new pieces. There are fewer if no other word of
-      several pieces occurs twice.
+  counted on the words as they are then. There are fewer than `num_new` if no
+  other word of several pieces occurs twice.
   """
   split, runs = {}, collections.defaultdict(set)
   saved = collections.Counter()
@@ -298,7 +291,6 @@ def join_pieces(run: Sequence[str]) -> str:
 
 
 def _merged(pieces, run, piece):
-  """The pieces, with one piece in place of each occurrence of a run."""
   merged, index = [], 0
   while index < len(pieces):
     if tuple(pieces[index : index + len(run)]) == run:
@@ -311,7 +303,6 @@ def _merged(pieces, run, piece):
 
 
 def _runs(pieces):
-  """Yields the runs of two pieces or more."""
   for start in range(len(pieces)):
     for end in range(start + 2, min(start + _MAX_RUN, len(pieces)) + 1):
       yield tuple(pieces[start:end])
