@@ -69,10 +69,7 @@ def figure(
 ) -> str:
   """A chart with title and caption, as an element of a page.
 
-  Args:
-    key: prefix of the ids in the SVG, unique in the page.
-    title, caption: texts; screen readers get both as the chart's description.
-    size, draw: see `render`.
+  `key` is the prefix of the ids in the SVG, unique in the page.
   """
   title, caption = html.escape(title), html.escape(caption)
   return (

@@ -18,12 +18,8 @@ def document(
 ) -> str:
   """A page for light and dark, wide and narrow screens, and print.
 
-  Args:
-    title: title and heading of the page, as text.
-    header: HTML below the heading.
-    body: HTML below the header.
-    style: CSS of this page, in addition to that of all pages.
-    script: JavaScript, run at the end of the page.
+  `title` is text, `header` and `body` are HTML. The CSS `style` is added to
+  that of all pages; the JavaScript `script` runs at the end.
   """
   # Whatever the texts contain, the page loads nothing and runs its script only.
   policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -53,11 +49,7 @@ def escape(text: object) -> str:
 
 
 def json_block(key: str, value: object) -> str:
-  """An element with the id `key` whose text is the JSON of `value`.
-
-  Raises:
-    ValueError: a number is not finite.
-  """
+  """An element with the id `key` and JSON, whose numbers must be finite."""
   text = json.dumps(
     value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
   )
@@ -119,11 +111,8 @@ def table(
 ) -> str:
   """A table that scrolls horizontally.
 
-  Args:
-    name: name of the table, for screen readers.
-    columns: headings, as text; a leading `#` marks a column of numbers.
-    rows: the cells of each row, as HTML elements.
-    kind: class of the table in the style sheet.
+  `name` is for screen readers. `columns` are headings, as text; a leading `#`
+  marks numbers. `rows` have cells of HTML. `kind` is the class for CSS.
   """
   head = "".join(map(_heading, columns))
   body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
