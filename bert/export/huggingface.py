@@ -49,15 +49,9 @@ Contents = dict[str, str | bytes]
 def to_huggingface(model_dir: str, output_dir: str) -> str:
   """Writes a model as `config.json`, `model.safetensors` and a tokenizer.
 
-  The scale of a regression becomes part of its output layer. A model of vectors
-  becomes a folder of sentence-transformers.
-
-  Args:
-    model_dir: the folder of a model, or a checkpoint beside its configuration.
-    output_dir: the folder to write.
-
-  Returns:
-    The architecture, such as "BertForSequenceClassification".
+  `model_dir` is its folder, or a checkpoint beside its configuration. The scale
+  of a regression becomes part of its output layer. A model of vectors becomes a
+  folder of sentence-transformers. Returns the architecture.
   """
   prefix, model = _find_model(model_dir)
   model_folder.check_vocabulary(model)
@@ -112,7 +106,8 @@ def to_tensorflow(model_dir: str, output_dir: str) -> str:
   contents["bert_config.json"] = model.config_json()
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, weights, contents)
-  return _count(weights.values())
+  parameters = sum(int(np.size(value)) for value in weights.values())
+  return f"{plural(len(weights), 'tensor')}, {parameters:,} parameters"
 
 
 def _find_model(model_dir):
@@ -127,11 +122,6 @@ def _find_task(folder, model):
   """The Task of the model in a folder; None without one."""
   kind, fields = task_file.read(folder)
   return kind and loaded_model.make_task(model, kind, fields, folder)
-
-
-def _count(values):
-  parameters = sum(int(np.size(value)) for value in values)
-  return f"{plural(len(values), 'tensor')}, {parameters:,} parameters"
 
 
 def _read_weights(prefix, config, task):
@@ -246,33 +236,19 @@ def _tokenizer_files(folder, model) -> Contents:
   settings |= {
     "clean_up_tokenization_spaces": False,
     "model_max_length": trained,
-    **_special_tokens(tokenizer),
   }
+  special = {"unk": tokenizer.unk_token, **tokenizer.special._asdict()}
+  for role in ("unk", "sep", "pad", "cls", "mask"):
+    if special[role] in tokenizer.vocab:
+      settings[f"{role}_token"] = special[role]
   name = huggingface_config.TOKENIZER_NAME
   return {**contents, name: _json(settings)}
-
-
-def _special_tokens(tokenizer):
-  """The special pieces that a vocabulary has, by the names of settings."""
-  special = tokenizer.special
-  found = {
-    "unk_token": tokenizer.unk_token,
-    "sep_token": special.sep,
-    "pad_token": special.pad,
-    "cls_token": special.cls,
-    "mask_token": special.mask,
-  }
-  return {n: piece for n, piece in found.items() if piece in tokenizer.vocab}
 
 
 def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
   """A `tokenizers.Tokenizer` that splits text as `FullTokenizer` does.
 
   The exception: special tokens in a text, such as [MASK], are not split.
-
-  Args:
-    vocab: from word piece to id.
-    do_lower_case: lower-case and strip accents.
   """
   import tokenizers
   from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -297,7 +273,6 @@ def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
 
 
 def _safetensors(tensors, step):
-  """The content of a safetensors file."""
   metadata = {"format": "pt"}
   if step is not None:
     metadata[names.STEP] = str(step)

@@ -37,8 +37,7 @@ from bert.training.onnx_graph import (
 def write_onnx(model_dir: str, path: str, quantize: str) -> None:
   """Writes the model in a folder as an ONNX file.
 
-  With `quantize="dynamic"`, weights are in int8, and products of int8 with
-  activations that are quantized when they are known; with "none", in float32.
+  `quantize` is a value of --quantize.
   """
   flag = f"--quantize={quantize}"
   if quantize == "dynamic":
@@ -65,10 +64,8 @@ def task_graph(model_dir: str) -> OnnxGraph:
     task.optional_variables(),
   )
   # What ONNX files do not compute of vectors.
-  for name, known in (
-    ("layer_combination", "last"),
-    ("exclude_special", False),
-  ):
+  known_settings = {"layer_combination": "last", "exclude_special": False}
+  for name, known in known_settings.items():
     if (found := getattr(task.settings, name, known)) != known:
       raise UserError(
         f"the model has {name}={found}, which ONNX files cannot have; export a "

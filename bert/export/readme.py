@@ -20,13 +20,9 @@ _MEANINGS = {
 def readme(
   name: str, task: Task, length: int | None = None, is_trained: bool = True
 ) -> str:
-  """The content of README.md.
+  """The content of README.md beside a file, model.onnx or model.tflite.
 
-  Args:
-    name: the file beside it, model.onnx or model.tflite.
-    task: the task of the model.
-    length: the length of a row of LiteRT; by default that of the task.
-    is_trained: whether the model was trained on the task.
+  `length` is that of a row of LiteRT; by default, that of the task.
   """
   special, is_lite = task.tokenizer.special, name == "model.tflite"
   length = length or task.settings.max_seq_length

@@ -79,10 +79,8 @@ class _Weights(variables.VariableStore):
 class Encoder(_Encoding):
   """The encoder in the folder of a model, for `hub.load` and `hub.KerasLayer`.
 
-  Attributes:
-    mlm: the same with the head of masked words, if the checkpoint has it.
-    vocab_file: the file of the tokenizer, an asset.
-    do_lower_case: whether the model reads lower-cased text, a bool variable.
+  `mlm` is the same with the head of masked words, if the checkpoint has it;
+  `vocab_file` is an asset, `do_lower_case` a variable.
   """
 
   def __init__(self, model_dir: str):
@@ -115,16 +113,10 @@ class Encoder(_Encoding):
   def __call__(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False
   ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-    """The vectors of a batch.
+    """The vectors of a batch, from the three SEQUENCES, int32 [B, S].
 
-    Args:
-      inputs: `input_word_ids`, `input_mask` and `input_type_ids`, int32 [B, S].
-      training: whether dropout is on.
-
-    Returns:
-      `pooled_output` and `default`, float [B, H], which are equal;
-      `sequence_output`, float [B, S, H]; `encoder_outputs`, L of them, the
-      outputs of the layers.
+    `pooled_output` and `default`, float [B, H], are equal; `sequence_output` is
+    float [B, S, H], and so are the L `encoder_outputs`.
     """
     sequences = (inputs[name] for name in SEQUENCES)
     with self._store:
@@ -173,13 +165,9 @@ class _MaskedWords(_Encoding):
 class Preprocessor(tf.Module):
   """From texts to the encoder's inputs, for `hub.load` and `hub.KerasLayer`.
 
-  Args:
-    tokenizer: a GraphTokenizer.
-    seq_length: S of `__call__`.
-
-  Attributes:
-    tokenize: from texts, string [N], to ids, int32 [N, (words), (pieces)];
-      `tokenize.get_special_tokens_dict()` has the ids of special pieces.
+  `seq_length` is S of `__call__`. `tokenize` goes from texts, string [N], to
+  ids, int32 [N, (words), (pieces)]; `tokenize.get_special_tokens_dict()` has
+  the ids of special pieces.
   """
 
   def __init__(self, tokenizer: text_graph.GraphTokenizer, seq_length: int):
@@ -209,14 +197,9 @@ class Preprocessor(tf.Module):
   def bert_pack_inputs(
     self, inputs: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int = 128
   ) -> dict[str, tf.Tensor]:
-    """The encoder's inputs, int32 [N, S], for texts or pairs.
+    """The encoder's inputs, int32 [N, S], for one or two outputs of `tokenize`.
 
-    Longer ones are truncated, the longer segment of a pair first.
-
-    Args:
-      inputs: one or two outputs of `tokenize`, with or without the axis of
-        words.
-      seq_length: S.
+    They may lack the axis of words. The longer segment is truncated first.
     """
     flat = [s.merge_dims(1, 2) if s.shape.rank == 3 else s for s in inputs]
     return self._pack(flat, tf.convert_to_tensor(seq_length))

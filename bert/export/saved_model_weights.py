@@ -72,9 +72,8 @@ def write_release(folder: str, output_dir: str) -> str:
   """Writes the encoder of a SavedModel as an unzipped release has it.
 
   The configuration follows from the shapes, unless there is a bert_config.json.
-  The vocabulary is that of the assets, if there is one. The casing is that of
-  the variable `do_lower_case`, of bert_config.json, or of the folder's name.
-  Returns the number of tensors in words.
+  The casing is that of the variable `do_lower_case`, of bert_config.json, or of
+  the folder's name. Returns the number of tensors in words.
   """
   try:
     values, do_lower_case, num_heads = _read(folder)
@@ -153,7 +152,6 @@ def _is_slot(name, names):
 
 
 def _names_by_key(checkpoint) -> Mapping[str, str]:
-  """The name of each variable, by its key in a checkpoint."""
   if _GRAPH_KEY not in checkpoint:
     return {name: name for name in checkpoint.shapes}
   from tensorflow.core.protobuf import trackable_object_graph_pb2
@@ -170,7 +168,6 @@ def _names_by_key(checkpoint) -> Mapping[str, str]:
 
 
 def _our_name(name):
-  """Our name of a variable; None for others."""
   if huggingface_names.tensor_name(name):
     return name
   for pattern, ours in _NAMES.items():

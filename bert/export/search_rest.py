@@ -147,7 +147,6 @@ class Reader:
 
 
 def _number(body, name, default=None, most=None):
-  """The whole number in a body, or the default."""
   value = body.get(name)
   if value is None:
     return default

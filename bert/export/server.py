@@ -166,16 +166,13 @@ class _Server:
       raise HTTPException(405, headers={"Allow": "POST"})
     return await self.respond(request, f":{method}", *rest.READERS[method])
 
-  async def plain_request(self, request: Request) -> Response:
-    return await self.respond(request, "/answer", self.vectors.read_answer)
+  def post(self, path, read, output=None):
+    """The Route of POST; the arguments are those of `respond`."""
 
-  async def embeddings(self, request: Request) -> Response:
-    read = self.vectors.read_embeddings
-    return await self.respond(request, "/v1/embeddings", read, "vector")
+    async def endpoint(request: Request) -> Response:
+      return await self.respond(request, path, read, output)
 
-  async def rerank(self, request: Request) -> Response:
-    read = self.vectors.read_rerank
-    return await self.respond(request, "/v1/rerank", read)
+    return Route(path, endpoint, methods=["POST"])
 
   def check_name(self, request):
     """Raises HTTPException unless the request names the model."""
@@ -247,7 +244,6 @@ class _Server:
       client_leaves.cancel()
 
   async def compute(self, call):
-    """The JSON of the response to a Call."""
     answers = await self.batcher.submit(call.items)
     # A search, or the JSON of many vectors, takes a while.
     return await asyncio.to_thread(call.finish, answers)
@@ -330,22 +326,21 @@ def make_app(
   """The server as an ASGI application.
 
   Args:
-    model: the model.
-    name: its name in /v1/models/NAME.
+    model, name: the model, and its name in /v1/models/NAME.
     limits: what it accepts.
     hosts: the hosts that requests may name, from `allowed_hosts`; () for any.
     searcher: searches an index by the vectors of the model.
     relevant_label: see `search.Reranker`; of a classifier of pairs.
   """
   server = _Server(model, name, limits, searcher, relevant_label)
-  models = "/v1/models/{name:str}"
+  models, vectors = "/v1/models/{name:str}", server.vectors
   routes = [
     Route("/", server.page),
     Route("/healthz", server.health),
     Route("/metrics", server.show_metrics),
-    Route("/answer", server.plain_request, methods=["POST"]),
-    Route("/v1/embeddings", server.embeddings, methods=["POST"]),
-    Route("/v1/rerank", server.rerank, methods=["POST"]),
+    server.post("/answer", vectors.read_answer),
+    server.post("/v1/embeddings", vectors.read_embeddings, "vector"),
+    server.post("/v1/rerank", vectors.read_rerank),
   ]
   for prefix in (models, models + "/versions/{version:str}"):
     routes += [
@@ -397,8 +392,6 @@ def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
 
 
 class _HttpServer(uvicorn.Server):
-  """Answers on every connection before it ends; see `serve`."""
-
   async def shutdown(self, sockets=None):
     # uvicorn closes connections whose request it has not read, and those that
     # wait for `accept`: their clients would see a reset.

@@ -37,10 +37,8 @@ def write_smaller(
   """Writes a smaller model in the format of a release, with its task.
 
   Args:
-    model_dir: the folder of a model in that format.
-    output_dir: the folder to write.
-    layers: the layers to keep, "0" being the lowest, in ascending order; None
-      for all.
+    model_dir, output_dir: the folder of a model in that format, and a new one.
+    layers: the layers to keep in ascending order, "0" first; None for all.
     corpus: text files. The pieces that they do not use are dropped; the model
       computes the same for all texts in them. None keeps all pieces.
   """
@@ -70,7 +68,6 @@ def write_smaller(
 
 
 def _contents(model_dir):
-  """The files beside the weights, by name."""
   path = model_folder.find_vocabulary(model_dir)
   paths = [path, os.path.join(model_dir, task_file.NAME)]
   return {
@@ -190,10 +187,8 @@ def used_pieces(
   """The pieces that a text needs, in the order of the vocabulary.
 
   Beside the pieces of the text, they are the special ones, and those of single
-  characters of the text, of which other words consist. The text is split into
-  the same pieces with them alone: WordPiece takes the longest piece that there
-  is, a unigram model the pieces of the highest score, and all those that they
-  took are kept.
+  characters, of which other words consist. WordPiece and unigram models split
+  the text into the same pieces again, as they find all that they took.
   """
   special = tokenizer.special
   used = {special.cls, special.sep, special.mask, special.pad}

@@ -23,12 +23,8 @@ Tensors = dict[str, tf.Tensor]
 class TaskGraph(tf.Module):
   """A model with rows as its input.
 
-  Attributes:
-    seq_length: maximum length of a row.
-    row_axes: number of axes of a row's features.
-    weights: the variables.
-    compute: from rows, int32 [R, S] for each of `records.SEQUENCES`, or
-      [R, N, S] of a task with several sequences in a row, to the outputs.
+  `compute` goes from rows, int32 [R, S] for each of `records.SEQUENCES`, or
+  [R, N, S] of a task with several sequences in a row, to the outputs.
   """
 
   def __init__(self, model: LoadedModel):
@@ -136,7 +132,6 @@ class TextGraph(TaskGraph):
 
 
 def _parse(examples):
-  """The features of serialized rows, padded to the longest."""
   feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
   parsed = tf.io.parse_example(
     examples, dict.fromkeys(records.SEQUENCES, feature)

@@ -119,15 +119,10 @@ class GraphTokenizer(tf.Module):
     )
 
   def _split(self, words, chosen):
-    """Splits words greedily into the longest known pieces, one a step.
+    """Splits chosen words, string [W], into the longest pieces, one a step.
 
-    Args:
-      words: string [W].
-      chosen: int64, the indices of those to be split.
-
-    Returns:
-      For each piece the index of its word and its id, int64 [pieces]; and
-      whether a word consists of known pieces, bool [W].
+    Returns for each piece the index of its word and its id, int64 [pieces]; and
+    whether a word consists of known pieces, bool [W].
     """
     lengths = tf.strings.length(words, "UTF8_CHAR")
     sizes = tf.range(self._max_piece_length, 0, -1)
@@ -226,9 +221,8 @@ def _look_up(table: Table, codes: tf.Tensor) -> tf.Tensor:
 def _compact(entries: np.ndarray) -> Table:
   """A table by code point, int32 [0x110000, n], without repeated pages.
 
-  Returns:
-    int32 [0x1100], the page of each block of 256 characters, and int32
-    [pages, 256, n].
+  Returns int32 [0x1100], the page of each block of 256 characters, and int32
+  [pages, 256, n].
   """
   pages, page_of = {}, []
   for page in entries.reshape(-1, _PAGE, entries.shape[1]):

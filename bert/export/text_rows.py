@@ -13,13 +13,7 @@ Features = dict[str, tf.Tensor]
 
 
 def _parts(pieces, rows, starts, ends):
-  """Parts of rows, [P, (part)].
-
-  Args:
-    pieces: [N, (pieces)].
-    rows, starts, ends: int64 [P], the row of each part, its first index and
-      the index after its last.
-  """
+  """Parts [P, (part)] of rows of pieces [N, (pieces)], from starts to ends."""
   offsets = tf.gather(pieces.row_starts(), rows)
   indices = tf.ragged.range(offsets + starts, offsets + ends)
   return indices.with_values(tf.gather(pieces.values, indices.values))
@@ -62,10 +56,7 @@ def pack_truncated(
 ) -> Features:
   """The three sequences int32 [R, S] of a segment or a pair, cut and padded.
 
-  Args:
-    segments: ids [R, (pieces)] of one or two segments; the longer one is cut
-      first, see `sequences.share_room`.
-    vocab, length: the vocabulary, and S.
+  The segments are ids [R, (pieces)], see `sequences.share_room`; S is `length`.
   """
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
@@ -88,16 +79,10 @@ def _column(piece, lengths):
 def read_texts(
   tokenizer: GraphTokenizer, settings, texts: Sequence[tf.Tensor]
 ) -> tuple[Features, tf.Tensor]:
-  """The rows of texts or pairs; see `examples.convert_example`.
+  """The rows of texts or pairs, string [N]; see `examples.convert_example`.
 
-  Args:
-    tokenizer: splits the texts.
-    settings: `max_seq_length` and `long_text` of the task.
-    texts: one or two string tensors [N].
-
-  Returns:
-    The three sequences int32 [R, S], and the index of each row's text,
-    int64 [R].
+  Returns the three sequences, int32 [R, S], and the index of each row's text,
+  int64 [R].
   """
   pieces = [tokenizer(text).merge_dims(1, 2) for text in texts]
   sizes = [part.row_lengths() for part in pieces]
