@@ -16,15 +16,7 @@ from absl import logging
 import tokenization
 from bert.errors import UserError, plural
 from bert.data import files, progress, text_files, vocabulary
-from bert.data.vocabulary import (
-  WordCounts,
-  count_words,
-  learn_sentencepiece,
-  learn_wordpiece,
-  report,
-  special_pieces,
-  word_splitter,
-)
+from bert.data.vocabulary import WordCounts
 from bert.export import new_folder
 from bert.training import flag_table, model_flags, startup, termination
 from bert.training.flags import (
@@ -95,10 +87,8 @@ FLAGS = table(
 def read_words(flags: Flags, paths: Sequence[str]) -> WordCounts:
   """The words of files; UserError if there are none to learn from."""
   lines = (line for path in paths for line in text_files.read_lines(path))
-  counts = count_words(
-    progress.bar(lines, unit=" lines"),
-    word_splitter(flags.model_type, flags.do_lower_case),
-  )
+  split = vocabulary.word_splitter(flags.model_type, flags.do_lower_case)
+  counts = vocabulary.count_words(progress.bar(lines, unit=" lines"), split)
   if not counts.words:
     raise UserError(
       f"--input_file={flags.input_file} has no words; pass files with text"
@@ -110,18 +100,19 @@ def write_vocabulary(
   flags: Flags, words: Mapping[str, int]
 ) -> tokenization.FullTokenizer:
   """Writes the vocabulary that the flags describe; returns its tokenizer."""
-  path, sizes = flags.output_file, (flags.num_unused, flags.min_frequency)
-  if flags.model_type == "wordpiece":
-    with termination.default_handlers():
-      pieces = learn_wordpiece(words, flags.vocab_size, *sizes)
-    files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
-    return tokenization.FullTokenizer(path, flags.do_lower_case)
+  path, is_wordpiece = flags.output_file, flags.model_type == "wordpiece"
+  size, limits = flags.vocab_size, (flags.num_unused, flags.min_frequency)
   with termination.default_handlers():
-    model = learn_sentencepiece(
-      words, flags.vocab_size, flags.model_type, *sizes
-    )
-  files.write_file(path, model)
-  return tokenization.FullTokenizer(None, flags.do_lower_case, path)
+    if is_wordpiece:
+      pieces = vocabulary.learn_wordpiece(words, size, *limits)
+      content = "".join(f"{piece}\n" for piece in pieces)
+    else:
+      content = vocabulary.learn_sentencepiece(
+        words, size, flags.model_type, *limits
+      )
+  files.write_file(path, content)
+  paths = (path, None) if is_wordpiece else (None, path)
+  return tokenization.FullTokenizer(paths[0], flags.do_lower_case, paths[1])
 
 
 def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
@@ -192,8 +183,8 @@ def extend_vocabulary(
     f"{' (no other word of several pieces occurs twice)' if are_few else ''}, "
     f"{len(pieces):,} in total; the "
     f"first are {', '.join(list(replaced)[:10])}\n"
-    f"before: {report(old, counts.heldout)}\n"
-    f"after:  {report(extended, counts.heldout)}"
+    f"before: {vocabulary.report(old, counts.heldout)}\n"
+    f"after:  {vocabulary.report(extended, counts.heldout)}"
   )
   return len(pieces)
 
@@ -258,12 +249,12 @@ def main(flags: Flags) -> dict[str, int]:
   if flags.update_config:
     config.vocab_size = size
     files.write_file(flags.update_config, config.to_json_string())
-  learned = size - len(special_pieces(flags.num_unused))
+  learned = size - len(vocabulary.special_pieces(flags.num_unused))
   print(
     f"{counts.lines:,} lines; {counts.words.total():,} words to learn from, "
     f"{len(counts.words):,} distinct\n"
     f"{flags.output_file}: {size:,} pieces, {learned:,} learned\n"
-    + report(tokenizer, counts.heldout)
+    + vocabulary.report(tokenizer, counts.heldout)
   )
   return {"pieces": size}
 

@@ -101,13 +101,9 @@ def load(flags: Flags) -> tuple[LoadedModel, Searcher | None]:
       flags.index, flags.model_dir, batch_size=flags.max_batch, **options
     )
     return searcher.model, searcher
-  model = loaded_model.load(
-    flags.model_dir,
-    batch_size=flags.max_batch,
-    precision=flags.precision,
-    runtime=flags.runtime,
-  )
-  return model, None
+  options = {name: flags[name] for name in ("precision", "runtime")}
+  options["batch_size"] = flags.max_batch
+  return loaded_model.load(flags.model_dir, **options), None
 
 
 def main(flags: Flags) -> None:

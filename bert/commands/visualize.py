@@ -203,13 +203,9 @@ def mean_vectors(
     model, "vectors", max_seq_length=max_seq_length, precision=precision
   )
   found = vectors.answers(sentences)
-  truncated = sum(text.was_cut for text in found)
-  if truncated:
-    logging.warning(
-      "%s truncated to --max_seq_length=%d",
-      plural(truncated, "sentence"),
-      max_seq_length,
-    )
+  if truncated := sum(text.was_cut for text in found):
+    cut = plural(truncated, "sentence")
+    logging.warning("%s truncated to --max_seq_length=%d", cut, max_seq_length)
   return np.stack([text.vector for text in found])
 
 

@@ -5,10 +5,9 @@
     for shard in corpus.shards:
       records, counts = records_of_shard(shard, config)
 
-Each shard is read, processed and shuffled separately, with its own stream of
-random numbers. So the size of a shard bounds the memory, and the records depend
-only on the text, the config and the seed, not on the number of processes or
-machines. A single shard gives the records of the original code.
+Each shard has its own stream of random numbers, so the records depend only on
+the text, the config and the seed, not on the number of processes or machines. A
+single shard gives the records of the original code.
 """
 
 import collections

@@ -144,8 +144,8 @@ def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
 def whole_words(tokenizer: tokenization.FullTokenizer) -> WholeWords:
   """How pieces form the words that are masked as a whole.
 
-  WordPiece reads words that are separated from Chinese characters and
-  punctuation. Other pieces of only those are words of their own.
+  WordPiece separates Chinese characters and punctuation; other pieces of only
+  those are words of their own.
   """
   continuations, lone = word_continuations(tokenizer), frozenset()
   if not tokenizer.splits_words:
@@ -364,15 +364,10 @@ def create_masked_lm_predictions(
   the number of predictions left is skipped. If all words are too long, random
   pieces of one of them are chosen.
 
-  Args:
-    tokens: the pieces of an instance.
-    candidates: positions that may be chosen, which are shuffled; by default,
-      all but those of [CLS] and [SEP].
-    others: see `create_instances_from_document`.
-
-  Returns:
-    The pieces after masking, the chosen positions in ascending order, and the
-    original pieces at these positions.
+  `candidates` are positions that may be chosen, by default all but those of
+  [CLS] and [SEP], and are shuffled. See `create_instances_from_document` for
+  the others. Returns the pieces after masking, the chosen positions in
+  ascending order, and the original pieces at these positions.
   """
   output = list(tokens)
   if not max_predictions_per_seq:

@@ -81,8 +81,7 @@ class Window(NamedTuple):
 def overlapping_windows(size: int, room: int, stride: int) -> list[Window]:
   """The windows over a list of `size` items, each with at most `room` items.
 
-  `stride` is the distance between the starts of windows. The last one ends with
-  the list, so its distance may be smaller.
+  `stride` is the distance between their starts. The last ends with the list.
   """
   last_start = max(size - room, 0)
   starts = [*range(0, last_start, stride), last_start]

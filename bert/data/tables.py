@@ -119,12 +119,9 @@ def read_table(
   ignored, in JSON files everywhere. The class labels of Parquet files that
   Hugging Face's `datasets` has written are read by name.
 
-  Args:
-    path: the file.
-    header: whether the first line of a TSV or CSV file names the columns.
-    delimiter: the character between the columns of a TSV or CSV file, or "tab".
-      Default: the tab, comma or semicolon that the header has.
-    encoding: see `text_files.decode_text`.
+  `header` says whether the first line of a TSV or CSV file names the columns,
+  `delimiter` which character separates them, or "tab". Default: the tab, comma
+  or semicolon that the header has.
   """
   path = os.fspath(path)
   name = path.lower()

@@ -61,8 +61,7 @@ def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
 def read_lines(path: str) -> Iterator[str]:
   """Yields the lines of a UTF-8 text file, or of a gzip file (.gz) of text.
 
-  Only \\n ends a line. It and a byte order mark are removed. Only a chunk of
-  the file is in memory at a time.
+  Only \\n ends a line. It and a byte order mark are removed.
   """
   for _, line in sized_lines(path):
     yield line.removesuffix("\n")
@@ -76,11 +75,8 @@ def sized_lines(
 ) -> Iterator[tuple[int, str]]:
   """Yields the size in bytes and the text of each line in a part of a file.
 
-  Args:
-    path: see `read_lines`.
-    start: where the part begins, in bytes of the uncompressed text.
-    stop: the part ends with the line that reaches this byte.
-    copy_to: also gets the uncompressed text.
+  The part begins at `start`, in bytes of the uncompressed text, and ends with
+  the line that reaches `stop`. `copy_to` gets the uncompressed text, too.
   """
   number, position = 0, start
   with contextlib.ExitStack() as stack:

@@ -65,14 +65,6 @@ class Limits:
   timeout_s: float
 
 
-class _Refused(Exception):
-  """A request that is not answered, with its status and the reason."""
-
-  def __init__(self, status, reason):
-    super().__init__(reason)
-    self.status = status
-
-
 class _Metrics:
   """Counters for Prometheus."""
 
@@ -190,8 +182,8 @@ class _Server:
       if output and output not in self.model.outputs:
         raise UserError(f"the model has no {output}; use :predict or /answer")
       status, found = 200, await self.answer(request, read)
-    except _Refused as error:
-      status, found = error.status, str(error)
+    except HTTPException as error:
+      status, found = error.status_code, error.detail
     except InfiniteOutputError as error:
       # The fault is the model's; its path is no business of a client.
       logging.error("A request failed: %s", error)
@@ -224,7 +216,7 @@ class _Server:
       )
     except asyncio.TimeoutError as error:
       reason = f"the request did not arrive within {limit}"
-      raise _Refused(_TIMEOUT, reason) from error
+      raise HTTPException(_TIMEOUT, reason) from error
     call = self.read_call(content, read)
     answers = asyncio.ensure_future(self.compute(call))
     client_leaves = asyncio.ensure_future(request.receive())
@@ -238,7 +230,7 @@ class _Server:
         return answers.result()
       if client_leaves.done():
         raise ClientDisconnect
-      raise _Refused(_BUSY, f"no answer within {limit}")
+      raise HTTPException(_BUSY, f"no answer within {limit}")
     finally:
       answers.cancel()
       client_leaves.cancel()
@@ -261,7 +253,7 @@ class _Server:
           break
       if size <= limit:
         return bytes(content)
-    raise _Refused(
+    raise HTTPException(
       _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
     )
 
@@ -282,7 +274,7 @@ class _Server:
     if length_of(longest) > limits.max_text_chars:
       has_choices = any(isinstance(text, list) for text in longest)
       counted = " (context and question count once for each choice)"
-      raise _Refused(
+      raise HTTPException(
         _TOO_LARGE,
         f"an input of {length_of(longest)} characters"
         f"{counted if has_choices else ''}, more than "

@@ -37,9 +37,7 @@ def write_page(
     f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
   )
   figures = {"layers": layers, "heads per layer": heads, "tokens": len(tokens)}
-  header += html.key_figures(
-    (name, html.data(n)) for name, n in figures.items()
-  )
+  header += html.key_figures(figures)
   numbers = np.rint(np.minimum(probs, 1) * _STEPS).astype("<u2")
   # A higher level would save a tenth and take five times as long.
   packed = zlib.compress(numbers.tobytes(), 1)

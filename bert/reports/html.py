@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -78,11 +78,11 @@ def data(number: float, digits: int = 4) -> str:
   return f'<data value="{exact!r}">{short(exact, digits)}</data>'
 
 
-def key_figures(figures: Iterable[tuple[str, str]]) -> str:
-  """A row of cards, each with a name (text) and a value (HTML)."""
+def key_figures(figures: Mapping[str, float], digits: int = 4) -> str:
+  """A row of cards, each with a name, as text, and a number."""
   cards = "".join(
-    f"<div><dt>{escape(name)}</dt><dd>{figure}</dd></div>"
-    for name, figure in figures
+    f"<div><dt>{escape(name)}</dt><dd>{data(number, digits)}</dd></div>"
+    for name, number in figures.items()
   )
   return f'<dl class="figures">{cards}</dl>\n'
 

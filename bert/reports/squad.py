@@ -93,15 +93,15 @@ def _scores(scores, count):
       exact, f1, total = (scores[key] for key in keys)
       cells = [html.number_cell(score, 2) for score in (exact, f1)]
       rows.append([html.row_head(name), *cells, html.number_cell(total)])
-  cards = [
-    (_NAMES.get(key, key.replace("_", " ")), html.data(score, 2))
+  cards = {
+    _NAMES.get(key, key.replace("_", " ")): score
     for key, score in scores.items()
     if not re.match("HasAns_|NoAns_|best_|total$|.*thresh", key)
-  ]
-  cards.append(("questions", html.data(count)))
+  }
+  cards["questions"] = count
   columns = ["questions", "#exact match", "#F1", "#number"]
   return (
-    html.key_figures(cards)
+    html.key_figures(cards, digits=2)
     + (html.table("Scores", columns, rows) if rows else "")
     + _thresholds(scores)
   )

@@ -81,13 +81,12 @@ def _list(lines):
 
 
 def _key_figures(evaluation, judged):
-  figures = [
-    (_name(key), html.data(value))
+  figures = {
+    _name(key): value
     for key, value in evaluation.results.items()
     if key.startswith("eval_") or key in ("f1", "exact_match", "exact")
-  ]
-  for what, count in evaluation.counts.items():
-    figures.append((what, html.data(count)))
+  }
+  figures |= evaluation.counts
   text = html.escape(evaluation.name)
   if judged:
     text += f": <strong>{html.escape(judged)}</strong>"
