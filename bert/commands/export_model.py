@@ -41,12 +41,6 @@ _QUANTIZATIONS = {
   "tflite": ("none", "dynamic", "float16"),
 }
 
-_FORMATS = {
-  "saved_model": "a SavedModel",
-  "onnx": "an ONNX file",
-  "tflite": "a LiteRT file",
-}
-
 _PARTS = ("task", "encoder", "preprocess")
 
 # Default of --max_seq_length without a trained task, if the model has the
@@ -199,9 +193,7 @@ def main(flags: Flags) -> dict[str, str]:
         content = readme(f"model.{flags.format}", task, length, is_trained)
         files.write_file(f"{folder}/README.md", content)
   what = "the model" if flags.part == "task" else f"the part {flags.part}"
-  logging.info(
-    "Wrote %s as %s to %s", what, _FORMATS[flags.format], flags.output_dir
-  )
+  logging.info("Wrote %s to %s", what, flags.output_dir)
   return {"output_dir": flags.output_dir}
 
 

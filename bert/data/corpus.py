@@ -131,7 +131,6 @@ def _sized_lines(paths, spool, texts):
 
 
 def _names(texts):
-  """The name of the first text, and the number of the others."""
   first, *others = texts
   return f"{first.name} and {len(others)} more" if others else first.name
 

@@ -1,10 +1,8 @@
 """Writes the records of a corpus on this machine, with several processes.
 
-    with workspace(["wiki.tfrecord"]) as (paths, prefix):
-      corpus = scan(["wiki.txt.gz"], 8_000_000, 2, spool=prefix)
-      write_records(corpus, config, paths, prefix, num_workers=8)
-
-The files do not depend on the number of processes.
+with workspace(["wiki.tfrecord"]) as (paths, prefix):
+  corpus = scan(["wiki.txt.gz"], 8_000_000, 2, spool=prefix)
+  write_records(corpus, config, paths, prefix, num_workers=8)
 """
 
 import collections
@@ -86,7 +84,6 @@ def write_records(
 
 
 def _write_shard(shard, config, writers, document_done=lambda: None):
-  """Writes the records of a shard; returns their counts."""
   encoded, counts = records_of_shard(shard, config, document_done)
   for number, writer in enumerate(writers):
     first = (number - shard.index) % len(writers)

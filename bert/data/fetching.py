@@ -191,7 +191,6 @@ def _continue_download(url, partial):
 
 
 def _copy(response, partial, start, total):
-  """Appends the body of a response to a file."""
   name = os.path.basename(partial).removesuffix(".download")
   with (
     open(partial, "ab") as writer,
@@ -211,7 +210,6 @@ def _checksums(headers):
 
 
 def _check(path, checksums, problem, remedy=""):
-  """Raises UserError with the problem unless a file has these checksums."""
   for algorithm, wanted in checksums.items():
     digest = _digest(path, algorithm)
     is_hex = algorithm == "sha256"

@@ -299,7 +299,6 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
 
 def _target(path):
-  """The path, or the file that it links to."""
   return path if is_remote(path) else os.path.realpath(path)
 
 

@@ -59,7 +59,6 @@ class Graphs:
     return best.hits
 
   def _load(self, path, block):
-    """The graph in a file; None if it is missing or damaged."""
     if not files.exists(path):
       return None
     try:

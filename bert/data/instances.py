@@ -246,7 +246,7 @@ def create_instances_from_document(
     vocab_words: the pieces that random replacements are drawn from.
     next_sentence_prediction: create pairs of texts instead of single texts.
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
-    words: how pieces form words; by default, each piece is masked for itself.
+    words: how pieces form words.
   """
   check_documents(len(all_documents), next_sentence_prediction, "the input")
   room = check_length(max_seq_length, next_sentence_prediction, special)
@@ -395,7 +395,6 @@ def create_masked_lm_predictions(
 
 
 def _words(tokens, candidates, words):
-  """The positions of each word."""
   continuations, lone = words
   found = []
   for position in candidates:

@@ -163,7 +163,6 @@ def framed(record: bytes) -> bytes:
 
 @functools.lru_cache(2**12)
 def _header(length):
-  """The bytes of a frame before a record of this length."""
   packed = struct.pack("<Q", length)
   return packed + _masked_checksum(packed)
 

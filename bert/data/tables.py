@@ -143,7 +143,6 @@ def read_table(
 
 
 def _table_of(path, rows, lines, names=None):
-  """The Table of rows, which are dicts or lists."""
   files.check_holds(rows, path, "rows")
   if isinstance(rows[0], dict):
     names = list(dict.fromkeys(key for row in rows for key in row))

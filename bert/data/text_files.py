@@ -90,7 +90,6 @@ def sized_lines(
           text = line.decode()
         except UnicodeDecodeError as error:
           raise _not_utf8(f"{path}:{number}", error, position) from error
-        # The file may begin with a byte order mark.
         yield len(line), text if position else text.removeprefix("\ufeff")
         position += len(line)
         if position >= stop:

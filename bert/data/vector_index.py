@@ -6,16 +6,18 @@
     scores, numbers = index.top_k(queries, 10)[0]
     index.rows(numbers)[0].text
 
-The rows are in blocks. A block is a NumPy array of vectors, a file of JSON
-Lines with an id, a text and fields on each line, and the offsets of these
-lines. index.json names the blocks. An update writes new blocks beside the old
-ones and then replaces index.json, so an interrupted update changes nothing.
+A block of rows is a NumPy array of vectors, a file of JSON Lines with an id, a
+text and fields on each line, and the offsets of these lines. index.json names
+the blocks. It is replaced when new blocks are written beside the old ones, so
+an interrupted update changes nothing.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -125,40 +127,32 @@ class VectorIndex:
       ]
     except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
       raise files.damaged(folder, repr(error)) from error
-    self._starts = np.cumsum([0, *map(len, self.blocks)])
+    self._starts = list(itertools.accumulate(map(len, self.blocks), initial=0))
 
   def __len__(self) -> int:
-    return int(self._starts[-1])
+    return self._starts[-1]
 
   def numbered_blocks(self) -> Iterator[tuple[int, Block]]:
     """Yields each block with the number of its first row."""
-    return zip(self._starts.tolist(), self.blocks, strict=False)
+    return zip(self._starts, self.blocks, strict=False)
 
-  def _by_block(self, numbers):
-    """Yields blocks, the positions in `numbers` of theirs, and their rows."""
-    numbers = np.asarray(numbers, np.int64)
-    blocks = np.searchsorted(self._starts, numbers, side="right") - 1
-    for index in np.unique(blocks):
-      positions = np.flatnonzero(blocks == index)
-      yield (
-        self.blocks[index],
-        positions,
-        numbers[positions] - self._starts[index],
-      )
+  def _blocks_of(self, numbers):
+    """Yields the block of each row, and the number of the row there."""
+    for number in map(int, numbers):
+      index = bisect.bisect_right(self._starts, number) - 1
+      yield self.blocks[index], number - self._starts[index]
 
   def rows(self, numbers: Sequence[int]) -> list[Row]:
     """The rows with these numbers, counted from 0."""
-    found = [None] * len(numbers)
-    for block, positions, inside in self._by_block(numbers):
-      for position, row in zip(positions, block.rows(inside), strict=True):
-        found[position] = row
-    return found
+    return [next(block.rows([n])) for block, n in self._blocks_of(numbers)]
 
   def vectors(self, numbers: Sequence[int]) -> np.ndarray:
     """The vectors of these rows, float32 [rows, width]."""
     found = np.empty([len(numbers), self.header.width], np.float32)
-    for block, positions, inside in self._by_block(numbers):
-      found[positions] = block.vectors[inside]
+    for vector, (block, number) in zip(
+      found, self._blocks_of(numbers), strict=True
+    ):
+      vector[:] = block.vectors[number]
     return found
 
   def numbers(self) -> dict[str, int]:
@@ -279,8 +273,6 @@ def update(
 
 
 class _Writer:
-  """Writes the blocks of an index, and at last its index.json."""
-
   def __init__(self, folder, header, next_block):
     self._folder, self._header = folder, header
     self._next = next_block

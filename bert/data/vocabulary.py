@@ -3,9 +3,8 @@
     counts = count_words(lines, word_splitter("wordpiece"))
     pieces = learn_wordpiece(counts.words, vocab_size=30522)
 
-Text is split into words as by the tokenizer. Every 50th line is held out to
-report how well the vocabulary covers new text. Equal counts and arguments give
-equal results.
+Every 50th line is held out to report how well the vocabulary covers new text.
+Equal counts and arguments give equal results.
 """
 
 import collections

@@ -36,16 +36,13 @@ class Batcher:
   """Answers batches one after another, in a thread of its own.
 
   A batch is formed when `max_batch` texts are waiting, or when the oldest has
-  waited for `max_wait`. It has the oldest, and those that are nearest to it in
-  length, so that little of it is padding. A text whose request has ended is
-  left out. A batch cannot be interrupted, so its length is limited, too.
+  waited for `max_wait` seconds. It has the oldest, and those that are nearest
+  to it in length, so that little of it is padding. A batch cannot be
+  interrupted, so the sum of their lengths is limited to `max_length`, too.
 
   Args:
     answer: from a list of items to the list of their answers.
     length: the length of an item.
-    max_batch, max_length: number of items in a batch, and their length, except
-      for a single item.
-    max_wait: seconds that an item waits for others.
     max_queue: number of items that may wait.
     on_batch: called with the size of each batch, and the seconds it took.
   """

@@ -3,16 +3,8 @@
     write_onnx("/tmp/mrpc_output", "/tmp/mrpc.onnx", "none")
 
 The inputs are input_ids, input_mask and segment_ids, int64 [batch, length], or
-[batch, choices, length] for multiple choice. The outputs have the names of the
-task's predictions:
-- classification: logits and probabilities [batch, labels]; for a regression,
-  probabilities are the numbers
-- SQuAD: start_logits and end_logits [batch, length]
-- labeled words: labels, int64, and probabilities [batch, length]
-- multiple choice: logits and probabilities [batch, choices]
-- a model of vectors: vectors [batch, H], as its folder says how to pool them
-- a model without a task: sequence_output [batch, length, H] and pooled_output
-  [batch, H], which is missing if the checkpoint has no pooler
+[batch, choices, length] for multiple choice. The outputs are the predictions of
+the task, or `sequence_output` and `pooled_output`; see docs/export.md.
 """
 
 import contextlib
@@ -122,7 +114,6 @@ def _axis_name(axis):
 
 
 def _encoder_graph(weights, config):
-  """The graph of an encoder without a task."""
   graph = OnnxGraph(weights)
   last = layer_name(config.num_hidden_layers - 1)
   has_pooler = checkpoints.POOLER[0] in weights

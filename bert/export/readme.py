@@ -56,7 +56,6 @@ An input consists of {inputs}.
 
 
 def _outputs(name, task, is_trained):
-  """A line for each output."""
   found = {output: _MEANINGS.get(output) for output in task.output_axes()}
   if task.kind == "classification" and not task.labels:
     found["probabilities"] = "the predicted numbers"

@@ -1,9 +1,7 @@
 """The requests and responses of TensorFlow Serving's REST interface.
 
 The format is described at https://www.tensorflow.org/tfx/serving/api_rest. A
-string may be an object with the only key "b64", its UTF-8 in base64. Each
-reader takes the JSON of a request, and returns the inputs of the model and a
-function from the model's answers to the JSON of the response.
+string may be an object with the only key "b64", its UTF-8 in base64.
 """
 
 import base64

@@ -43,8 +43,6 @@ def hub_outputs(
 
 
 class _Encoding(tf.Module):
-  """A function of sequences, and its weights."""
-
   # Lists, because the properties of tf.Module are not saved.
   variables = trainable_variables = ()
   more_inputs = ()
@@ -135,8 +133,6 @@ class Encoder(_Encoding):
 
 
 class _MaskedWords(_Encoding):
-  """An encoder with the head that predicts masked words."""
-
   more_inputs = (_POSITIONS,)
 
   def __init__(self, encoder, names):
@@ -202,17 +198,12 @@ class Preprocessor(tf.Module):
     They may lack the axis of words. The longer segment is truncated first.
     """
     flat = [s.merge_dims(1, 2) if s.shape.rank == 3 else s for s in inputs]
-    return self._pack(flat, tf.convert_to_tensor(seq_length))
-
-  @tf.function(autograph=False)
-  def _pack(self, segments, seq_length):
-    rows = text_rows.pack_truncated(segments, self._vocab, seq_length)
+    length = tf.convert_to_tensor(seq_length)
+    rows = text_rows.pack_truncated(flat, self._vocab, length)
     return dict(zip(SEQUENCES, rows.values(), strict=True))
 
 
 class _Tokenize(tf.Module):
-  """The tokenizer of a Preprocessor."""
-
   def __init__(self, tokenizer):
     super().__init__("tokenize")
     self._tokenizer = tokenizer

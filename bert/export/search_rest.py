@@ -166,7 +166,6 @@ def _base64(vector):
 
 
 def _count_pieces(model, items):
-  """The number of word pieces that the model reads."""
   examples = [model.task.example(*item) for item in items]
   rows = [row for e in examples for row in model.task.rows(e, False)]
   return sum(int(np.sum(row["input_mask"])) for row in rows)

@@ -2,12 +2,9 @@
 
     app = make_app(model, "mrpc", Limits(...))
 
-`POST /answer`, the REST interface of TensorFlow Serving (see `rest`), and those
-of embeddings and reranking (see `search_rest`) answer texts. `GET /` is a page
-to try the model in a browser, `GET /healthz` is for load balancers and
-`GET /metrics` for Prometheus. Errors are one line of JSON, {"error": "..."}.
-uvicorn answers requests that are not valid HTTP, and those beyond the limit of
-connections, in plain text.
+docs/serving.md describes the requests, which `rest` and `search_rest` read.
+Errors are one line of JSON, {"error": "..."}. uvicorn answers requests that are
+not valid HTTP, and those beyond the limit of connections, in plain text.
 """
 
 import asyncio
@@ -66,8 +63,6 @@ class Limits:
 
 
 class _Metrics:
-  """Counters for Prometheus."""
-
   def __init__(self):
     self.registry = registry = prometheus_client.CollectorRegistry()
     self.requests = prometheus_client.Counter(
@@ -101,8 +96,6 @@ class _Metrics:
 
 
 class _Server:
-  """The endpoints of a model."""
-
   def __init__(self, model, name, limits, searcher, relevant_label):
     self.model = model
     self.name = name

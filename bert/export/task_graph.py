@@ -1,9 +1,8 @@
 """Trained models as graphs: rows in, numbers out; or text in, answer out.
 
 A TaskGraph has the signature `serving_default`, from rows to the outputs of the
-task. A TextGraph has it from texts to answers, and the signature
-`serve_examples`, from serialized `tf.train.Example`s of rows, as the scripts
-write them.
+task. A TextGraph has it from texts to answers, and `serve_examples`, from
+serialized rows, as the scripts write them.
 """
 
 from collections.abc import Callable

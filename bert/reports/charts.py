@@ -84,7 +84,6 @@ def diagonal(axes) -> None:
 
 
 def _svg(key, label, size, draw):
-  """A chart in the page's colors and font."""
   metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
   image = render(size, draw, format="svg", transparent=True, metadata=metadata)
   image = image.decode()

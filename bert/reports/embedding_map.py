@@ -1,9 +1,7 @@
 """Maps of vectors: a projection to the plane, as a chart.
 
-    points, axes = project(vectors, "pca")
-    write_chart("map.png", points, axes, texts, labels)
-
-scikit-learn is imported only on use.
+points, axes = project(vectors, "pca")
+write_chart("map.png", points, axes, texts, labels)
 """
 
 import os

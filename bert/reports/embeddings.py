@@ -51,7 +51,6 @@ def section(key: str, evaluation: Any) -> str:
 
 
 def _queries(title, queries, count):
-  """A table of queries: what should come first, and what does."""
   rows = []
   for query in queries[:_MAX_ROWS]:
     wanted = max(query.relevant, key=query.relevant.get)
@@ -86,7 +85,6 @@ def _pairs(scored):
 
 
 def _text(text):
-  """A cell with the start of a text."""
   shown = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
   return f'<td class="text" dir="auto">{html.escape(shown)}</td>'
 

@@ -85,7 +85,6 @@ def write_page(
 
 
 def _scores(scores, count):
-  """Cards of the scores, a table of the two groups, and the thresholds."""
   rows = []
   for group, name in _GROUPS.items():
     keys = [f"{group}_{key}" for key in ("exact", "f1", "total")]
@@ -108,7 +107,6 @@ def _scores(scores, count):
 
 
 def _thresholds(scores):
-  """A paragraph on the threshold above which a question has no answer."""
   if "null_score_diff_threshold" not in scores:
     return ""
   used = html.data(scores["null_score_diff_threshold"])
@@ -121,7 +119,6 @@ def _thresholds(scores):
 
 
 def _filter(questions):
-  """The form that selects questions; the script shows and reads it."""
   total = len(questions)
   right = sum(q.verdict == "right" for q in questions)
   known = sum(bool(q.gold_texts) for q in questions)
