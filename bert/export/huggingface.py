@@ -53,10 +53,8 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   of a regression becomes part of its output layer. A model of vectors becomes a
   folder of sentence-transformers. Returns the architecture.
   """
-  prefix, model = _find_model(model_dir)
+  folder, model, task, weights = _read_model(model_dir)
   model_folder.check_vocabulary(model)
-  task = _find_task(os.path.dirname(prefix), model)
-  weights = _read_weights(prefix, model.config, task)
   step = weights.pop(names.STEP, None)
   config = huggingface_config.their_fields(model.config)
   pad_id = model.tokenizer.vocab.get(model.tokenizer.special.pad, 0)
@@ -78,7 +76,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     ): np.ascontiguousarray(names.exchanged(name, value))
     for name, value in weights.items()
   }
-  contents |= _tokenizer_files(os.path.dirname(prefix), model)
+  contents |= _tokenizer_files(folder, model)
   config |= {"architectures": [architecture], **fields}
   contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
@@ -96,10 +94,7 @@ def to_tensorflow(model_dir: str, output_dir: str) -> str:
 
   Returns the number of tensors and parameters in words.
   """
-  prefix, model = _find_model(model_dir)
-  folder = os.path.dirname(prefix)
-  task = _find_task(folder, model)
-  weights = _read_weights(prefix, model.config, task)
+  folder, model, task, weights = _read_model(model_dir)
   contents = _vocab_files(folder, model.tokenizer)
   if task:
     contents[task_file.NAME] = task_file.content(task.kind, task.settings)
@@ -110,18 +105,16 @@ def to_tensorflow(model_dir: str, output_dir: str) -> str:
   return f"{plural(len(weights), 'tensor')}, {parameters:,} parameters"
 
 
-def _find_model(model_dir):
-  """The checkpoint that a path refers to, and the Model in its folder."""
+def _read_model(model_dir):
+  """The folder of a Model, the Model, its Task or None, and its weights."""
   prefix = checkpoints.find_checkpoint(model_dir)
   if not files.is_remote(prefix):
     prefix = os.path.abspath(prefix)
-  return prefix, model_folder.find_model(os.path.dirname(prefix))
-
-
-def _find_task(folder, model):
-  """The Task of the model in a folder; None without one."""
+  folder = os.path.dirname(prefix)
+  model = model_folder.find_model(folder)
   kind, fields = task_file.read(folder)
-  return kind and loaded_model.make_task(model, kind, fields, folder)
+  task = kind and loaded_model.make_task(model, kind, fields, folder)
+  return folder, model, task, _read_weights(prefix, model.config, task)
 
 
 def _read_weights(prefix, config, task):
@@ -193,7 +186,6 @@ def _describe_head(family, task, weights):
 
 
 def _json(fields, **options):
-  """The content of a file."""
   return json.dumps(fields, indent=2, ensure_ascii=False, **options) + "\n"
 
 
@@ -251,25 +243,10 @@ def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
   The exception: special tokens in a text, such as [MASK], are not split.
   """
   import tokenizers
-  from tokenizers import decoders, models, normalizers, pre_tokenizers
-  from tokenizers import processors
 
-  tokenizer = tokenizers.Tokenizer(
-    models.WordPiece(
-      dict(vocab),
-      unk_token=tokenization.UNKNOWN,
-      max_input_chars_per_word=tokenization.MAX_WORD_LENGTH,
-    )
-  )
-  tokenizer.normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
-  tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-  ends = ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
-  tokenizer.post_processor = processors.BertProcessing(*ends)
-  tokenizer.decoder = decoders.WordPiece()
-  special = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
-  special = [token for token in special if token in vocab]
-  tokenizer.add_special_tokens(special)
-  return tokenizer
+  made = tokenizers.BertWordPieceTokenizer(dict(vocab), lowercase=do_lower_case)
+  made.model.max_input_chars_per_word = tokenization.MAX_WORD_LENGTH
+  return made
 
 
 def _safetensors(tensors, step):

@@ -1,6 +1,7 @@
 """report.html: the learning curves, metrics and errors of a classifier."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,17 +132,10 @@ def section(key: str, evaluation: ClassifiedSet) -> str:
 
 
 def _comparison(evaluation):
-  """The metrics beside those of the initial model."""
   if not evaluation.initial:
     return ""
   title = "Comparison with the initial model"
-  rows = [
-    [
-      html.row_head(f"<code>{html.escape(name)}</code>"),
-      *map(html.number_cell, pair),
-    ]
-    for name, pair in evaluation.initial.items()
-  ]
+  rows = itertools.starmap(html.number_row, evaluation.initial.items())
   columns = ["metric", "#initial model", "#this model"]
   text = "The model that this training started from, on the same rows."
   if evaluation.num_new:

@@ -87,20 +87,21 @@ def key_figures(figures: Mapping[str, float], digits: int = 4) -> str:
   return f'<dl class="figures">{cards}</dl>\n'
 
 
-def number_cell(number: float, digits: int = 4) -> str:
-  """A table cell with a number."""
-  return f'<td class="number">{data(number, digits)}</td>'
+def number_cell(number: float | None, digits: int = 4) -> str:
+  """A table cell with a number; None is not known."""
+  shown = "–" if number is None else data(number, digits)
+  return f'<td class="number">{shown}</td>'
+
+
+def number_row(name: str, numbers: Iterable[float | None]) -> list[str]:
+  """The cells of a row of numbers, whose name is code."""
+  head = row_head(f"<code>{escape(name)}</code>")
+  return [head, *map(number_cell, numbers)]
 
 
 def row_head(content: str) -> str:
   """The first cell of a table row; `content` is HTML."""
   return f'<th scope="row" dir="auto">{content}</th>'
-
-
-def _heading(column):
-  kind = " class=number" if column.startswith("#") else ""
-  text = escape(column.removeprefix("#"))
-  return f'<th scope="col" dir="auto"{kind}>{text}</th>'
 
 
 def table(
@@ -114,7 +115,11 @@ def table(
   `name` is for screen readers. `columns` are headings, as text; a leading `#`
   marks numbers. `rows` have cells of HTML. `kind` is the class for CSS.
   """
-  head = "".join(map(_heading, columns))
+  head = ""
+  for column in columns:
+    kind = " class=number" if column.startswith("#") else ""
+    text = escape(column.removeprefix("#"))
+    head += f'<th scope="col" dir="auto"{kind}>{text}</th>'
   body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
   return (
     f'<div class="scroll" tabindex="0" role="region" '

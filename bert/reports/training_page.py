@@ -63,7 +63,6 @@ def write(
 
 
 def _body(sections):
-  """The sections, each a heading and its HTML, with links to them."""
   links = content = ""
   for number, (heading, part) in enumerate(sections, 1):
     key, heading = f"section-{number}", html.escape(heading)
@@ -97,12 +96,10 @@ def _metric_table(evaluations):
   if not evaluations:
     return "<p>Nothing was evaluated.</p>"
   keys = dict.fromkeys(key for e in evaluations for key in sorted(e.results))
-  rows = []
-  for key in keys:
-    found = [e.results.get(key) for e in evaluations]
-    none = '<td class="number">–</td>'
-    cells = [none if n is None else html.number_cell(n) for n in found]
-    rows.append([html.row_head(f"<code>{html.escape(key)}</code>"), *cells])
+  rows = [
+    html.number_row(key, [e.results.get(key) for e in evaluations])
+    for key in keys
+  ]
   columns = ["metric", *(f"#{e.name}" for e in evaluations)]
   return html.table("Metrics", columns, rows)
 
@@ -258,7 +255,6 @@ def _record(record):
 
 
 def _name(key):
-  """The name of a metric or tag in words."""
   return key.removeprefix("eval_").replace("_", " ")
 
 
