@@ -204,7 +204,7 @@ def _copy(response, partial, start, total):
 
 
 def _checksums(headers):
-  """Dict from algorithm to the checksum that Google's servers send."""
+  """The checksums that Google's servers send, by algorithm."""
   text = ",".join(headers.get_all("x-goog-hash") or ())
   return dict(re.findall(r"(crc32c|md5)=([\w+/]+=*)", text))
 

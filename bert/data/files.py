@@ -276,8 +276,7 @@ def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
 def atomic_write(path: str | os.PathLike) -> Iterator[str]:
   """Yields a temporary path, and renames it to `path` at the end.
 
-  After an exception the temporary file is deleted and `path` is unchanged. If
-  `path` is a link, the file it points to is replaced.
+  After an exception, `path` is unchanged. Links are followed.
   """
   path = os.fspath(path)
   if not writes(path):
@@ -306,8 +305,8 @@ def _target(path):
 def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
   """Like `atomic_write`, for files that describe each other.
 
-  A new file is never beside an old one: if the process is killed, or a rename
-  fails, while files are renamed, only some of the new ones are left.
+  A new file is never beside an old one: a process that is killed while it
+  renames leaves only some of the new ones.
   """
   paths = list(map(os.fspath, paths))
   with contextlib.ExitStack() as stack:

@@ -64,10 +64,7 @@ class Document(NamedTuple):
 def read_documents(
   lines: Iterable[str], tokenize: Callable[[str], list]
 ) -> list[Document]:
-  """The documents of lines of text, which are separated by blank lines.
-
-  Sentences and documents without pieces are omitted.
-  """
+  """The documents of lines, which blank ones separate; none are empty."""
   documents = []
   pieces, starts = [], [0]
   for line in itertools.chain(lines, [""]):
@@ -117,10 +114,7 @@ def vocabulary_settings(
   max_predictions_per_seq: int,
   represent: Callable[[str], object] = str,
 ) -> dict:
-  """Arguments of `create_instances_from_document` for a vocabulary.
-
-  `represent` gives the representation of pieces in documents and instances.
-  """
+  """Arguments of `create_instances_from_document` for represented pieces."""
   special = tokenizer.special
   vocabulary.check_special_pieces(
     tokenizer, has_masks=max_predictions_per_seq > 0
@@ -339,8 +333,8 @@ def truncate_seq_pair(
 ) -> None:
   """Shortens two lists in place until they hold `max_num_tokens` together.
 
-  Pieces are removed from the longer list, and from B on a tie; randomly from
-  its start or its end, so that neither end of a text is favored.
+  The longer list, B on a tie, loses a piece from its start or end at random, so
+  that neither end of a text is favored.
   """
   while len(tokens_a) + len(tokens_b) > max_num_tokens:
     longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b

@@ -1,8 +1,7 @@
 """Rows of features as `tf.train.Example` in TFRecord files, without TensorFlow.
 
-A spec describes a row: a dict from feature name to Feature. The writer checks
-rows against it, and readers parse by it. Equal rows give equal bytes, because
-the features of a row are written in alphabetical order.
+A spec describes a row: a dict from feature name to Feature. Equal rows give
+equal bytes, because their features are written in alphabetical order.
 
 A TFRecord file is a sequence of frames: the length of a record in 8 bytes, a
 checksum of the length, the record, and a checksum of the record.
@@ -131,10 +130,7 @@ _varints = _Varints()
 
 
 def varint(number: int) -> bytes:
-  """An integer as protocol buffers encode it: 7 bits a byte, low bits first.
-
-  Negative numbers are encoded as their two's complement in 64 bits.
-  """
+  """An integer of 64 bits, in two's complement, as protocol buffers have it."""
   return _varints[number]
 
 

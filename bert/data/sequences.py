@@ -68,8 +68,8 @@ def groups_of(items: Iterable, counts: Iterable[int]) -> Iterator[list]:
 class Window(NamedTuple):
   """Items `start` to `end` of a long list.
 
-  Overlapping windows share an item; the one in which it has most context owns
-  it. The window owns the items `first` to `last`, `last` excluded like `end`.
+  Of overlapping windows, the one with most context owns an item: this one owns
+  `first` to `last`, `last` excluded like `end`.
   """
 
   start: int

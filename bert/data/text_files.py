@@ -115,10 +115,7 @@ def _open_uncompressed(path):
 
 
 def _not_utf8(where, error, offset=0, encoding=None):
-  """The UserError for bytes at an offset of a file that are not UTF-8.
-
-  If the script has the flag --encoding, they are not `encoding`.
-  """
+  """The UserError for bytes at an offset that are not UTF-8, or --encoding."""
   content = error.object
   formats = {} if offset else _OTHER_FORMATS
   for pattern, remedy in formats.items():
@@ -156,8 +153,7 @@ def lines_as_they_come(
 ) -> Iterator[list[tuple[str, str]]]:
   """Yields lists of the lines that have arrived, waiting for at least one.
 
-  Each of at most `max_lines` lines is a pair: where it is, NAME:NUMBER, and its
-  text, without \\n or \\r\\n.
+  A line is a pair: where it is, NAME:NUMBER, and its text, without \\r\\n.
   """
   number = position = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
@@ -201,8 +197,7 @@ def read_text(path: str, encoding: str | None = None) -> str:
 def decode_text(path: str, content: bytes, encoding: str | None = None) -> str:
   """The content of a file as text, without a byte order mark.
 
-  If it begins with the mark of UTF-8, UTF-16 or UTF-32, it is in that encoding;
-  else in `encoding`, the value of the flag of this name; without one, in UTF-8.
+  The mark says its encoding; without one, it is --encoding, or else UTF-8.
   """
   found = (name for mark, name in _MARKS.items() if content.startswith(mark))
   name = next(found, encoding or "utf-8")

@@ -90,10 +90,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
 
 
 def to_tensorflow(model_dir: str, output_dir: str) -> str:
-  """Writes a model, as for `to_huggingface`, as an unzipped release has it.
-
-  Returns the number of tensors and parameters in words.
-  """
+  """Writes a model as an unzipped release has it; returns its size in words."""
   folder, model, task, weights = _read_model(model_dir)
   contents = _vocab_files(folder, model.tokenizer)
   if task:
@@ -145,10 +142,7 @@ def _read_weights(prefix, config, task):
 
 
 def _head_shapes(checkpoint, config):
-  """Name and shape of the variables of the heads of a model without a task.
-
-  A head that is there in part should be there as a whole.
-  """
+  """Name and shape of the variables of the heads of a model without a task."""
   shapes, size = checkpoint.shapes, config.hidden_size
   parts = {name.rpartition("/")[0] for name in shapes}
   folder = os.path.dirname(checkpoint.prefix)

@@ -2,9 +2,8 @@
 
     write_release("bert_en_uncased_L-12_H-768_A-12_4", "uncased")
 
-Only variables are read; no function of the SavedModel is loaded or run. The
-names are those of BERT encoders on TF-Hub, of TensorFlow's model garden, and
-the original's.
+No function of the SavedModel is loaded or run. The names are those of BERT on
+TF-Hub, of TensorFlow's model garden, and the original's.
 """
 
 from __future__ import annotations
@@ -78,7 +77,9 @@ def write_release(folder: str, output_dir: str) -> str:
   try:
     values, do_lower_case, num_heads = _read(folder)
     config = _find_config(folder, values, num_heads)
-    _check_is_whole(values, config)
+    for name, shape in modeling.variable_shapes(config).items():
+      if name not in values or list(values[name].shape) != list(shape):
+        raise ValueError(f"no {name} {list(shape)}")
   except ValueError as error:
     raise UserError(
       f"{folder} has not all variables of one BERT encoder under known names "
@@ -102,13 +103,6 @@ def write_release(folder: str, output_dir: str) -> str:
   return plural(len(values), "tensor")
 
 
-def _check_is_whole(values, config):
-  """Raises ValueError for a variable that is missing or has another shape."""
-  for name, shape in modeling.variable_shapes(config).items():
-    if name not in values or list(values[name].shape) != list(shape):
-      raise ValueError(f"no {name} {list(shape)}")
-
-
 def _read(folder):
   """Our variables by name; whether text is lower-cased, or None; heads."""
   prefix = os.path.join(folder, "variables", "variables")
@@ -118,8 +112,8 @@ def _read(folder):
   values, num_heads, found = {}, None, {}
   for key, name in names.items():
     ours = _our_name(name)
-    is_state = checkpoints.is_training_state(ours or "")
-    if ours and not is_state and not _is_slot(name, known):
+    is_slot = any(name[m.end() :] in known for m in _SLOT.finditer(name))
+    if ours and not is_slot and not checkpoints.is_training_state(ours):
       if ours in found:
         raise ValueError(f"two for {ours}: {found[ours]} and {name}")
       found[ours] = name
@@ -144,11 +138,6 @@ def _find_casing(folder, config):
       folder,
     )
   return do_lower_case is not False
-
-
-def _is_slot(name, names):
-  """Whether a variable is an optimizer's, for another of these names."""
-  return any(name[match.end() :] in names for match in _SLOT.finditer(name))
 
 
 def _names_by_key(checkpoint) -> Mapping[str, str]:

@@ -46,7 +46,12 @@ def write_smaller(
   config = modeling.BertConfig.from_dict(model.config.to_dict())
   checkpoint = checkpoints.Checkpoint(model.checkpoint, weights_only=True)
   weights = {name: checkpoint[name] for name in checkpoint.shapes}
-  contents = _contents(model_dir)
+  path = model_folder.find_vocabulary(model_dir)
+  paths = [path, os.path.join(model_dir, task_file.NAME)]
+  contents = {
+    os.path.basename(path): files.read_bytes(path)
+    for path in filter(files.exists, paths)
+  }
   if layers is not None:
     shares = config.num_hidden_groups  # They are all the same layers.
     count = 0 if shares else config.num_hidden_layers
@@ -65,15 +70,6 @@ def write_smaller(
   contents["bert_config.json"] = smaller.config_json()
   with new_folder(output_dir) as folder:
     checkpoints.write_release(folder, weights, contents)
-
-
-def _contents(model_dir):
-  path = model_folder.find_vocabulary(model_dir)
-  paths = [path, os.path.join(model_dir, task_file.NAME)]
-  return {
-    os.path.basename(path): files.read_bytes(path)
-    for path in filter(files.exists, paths)
-  }
 
 
 def _cut_vocabulary(model, contents, lines):

@@ -3,9 +3,8 @@
     tokenize = GraphTokenizer(tokenization.FullTokenizer("vocab.txt"))
     tokenize(tf.constant(["Unaffable!"]))  # [[[14477, 20961, 3468], [999]]]
 
-The ids are those of `FullTokenizer`. The characters are read from tables that
-are made with it, so the graph follows the same version of Unicode. Only the
-order of combining marks that are no accents is not normalized.
+The ids are those of `FullTokenizer`, with which the tables of characters are
+made. Only the order of combining marks that are no accents is not normalized.
 """
 
 import functools
@@ -172,10 +171,9 @@ class GraphTokenizer(tf.Module):
 
 
 def _with_final_sigmas(codes, rows):
-  """Replaces capital sigmas at the end of a word by a small final sigma.
+  """Replaces capital sigmas at the end of a word by a final one.
 
-  As in `str.lower`: it follows a cased letter, and none follows, where some
-  characters do not count.
+  As in `str.lower`, some characters do not count.
   """
   letters = _look_up(_letter_kinds(), codes)[:, 0]
   counted = tf.where(letters != _IGNORED)
@@ -293,10 +291,7 @@ def _characters(lower_cases):
 
 @functools.cache
 def _letter_kinds():
-  """Which characters are cased, and which do not count, compact.
-
-  The characters that the tokenizer drops do not count, either.
-  """
+  """Which characters are cased, and which do not count, compact."""
   kinds = np.zeros([0x110000, 1], np.int32)
   for codes, chars in _pages_of_text():
     for code, char in enumerate(chars, codes.start):

@@ -61,13 +61,11 @@ def pack_truncated(
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
   shares = _share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
-  return _pack(list(map(_heads, segments, shares)), vocab, length)
-
-
-def _heads(pieces, sizes):
-  """The first pieces of each row, as many as `sizes` say, int64 [N]."""
-  rows = tf.range(pieces.nrows())
-  return _parts(pieces, rows, tf.zeros_like(sizes), sizes)
+  heads = [
+    _parts(segment, tf.range(segment.nrows()), tf.zeros_like(share), share)
+    for segment, share in zip(segments, shares, strict=False)
+  ]
+  return _pack(heads, vocab, length)
 
 
 def _column(piece, lengths):

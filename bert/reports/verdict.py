@@ -85,8 +85,7 @@ def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
 def judge(sample: Sample) -> Verdict:
   """The metric and its range: a bootstrap of the rows (Efron 1979).
 
-  Draws of rows that are all correct, or all wrong, are all alike. An accuracy
-  then has the range of Clopper & Pearson (1934).
+  If all draws are alike, an accuracy has Clopper & Pearson's range (1934).
   """
   value = sample.score(np.arange(sample.count))
   draw = np.random.default_rng(0)
