@@ -9,7 +9,7 @@ files.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from absl import logging
 
@@ -82,18 +82,6 @@ FLAGS = table(
   )
 )
 # fmt: on
-
-
-def read_words(flags: Flags, paths: Sequence[str]) -> WordCounts:
-  """The words of files; UserError if there are none to learn from."""
-  lines = (line for path in paths for line in text_files.read_lines(path))
-  split = vocabulary.word_splitter(flags.model_type, flags.do_lower_case)
-  counts = vocabulary.count_words(progress.bar(lines, unit=" lines"), split)
-  if not counts.words:
-    raise UserError(
-      f"--input_file={flags.input_file} has no words; pass files with text"
-    )
-  return counts
 
 
 def write_vocabulary(
@@ -230,7 +218,11 @@ def main(flags: Flags) -> dict[str, int]:
     config = modeling.BertConfig.from_json_file(flags.update_config)
   old = load_old_vocabulary(flags) if flags.extend else None
   logging.info("Counting words in %s", plural(len(paths), "file"))
-  counts = read_words(flags, paths)
+  lines = (line for path in paths for line in text_files.read_lines(path))
+  split = vocabulary.word_splitter(flags.model_type, flags.do_lower_case)
+  counts = vocabulary.count_words(progress.bar(lines, unit=" lines"), split)
+  given = f"--input_file={flags.input_file}"
+  files.check_holds(counts.words, given, "words", "pass files with text")
   if old:
     return {"pieces": extend_vocabulary(flags, old, counts)}
   logging.info(
@@ -241,11 +233,8 @@ def main(flags: Flags) -> dict[str, int]:
   tokenizer = write_vocabulary(flags, counts.words)
   size = len(tokenizer.vocab)
   if size < flags.vocab_size:
-    logging.warning(
-      "The text yields only %s, fewer than --vocab_size=%d",
-      plural(size, "piece"),
-      flags.vocab_size,
-    )
+    few, wanted = plural(size, "piece"), flags.vocab_size
+    logging.warning("The text yields only %s of --vocab_size=%d", few, wanted)
   if flags.update_config:
     config.vocab_size = size
     files.write_file(flags.update_config, config.to_json_string())

@@ -185,11 +185,8 @@ def show_attention(flags: Flags) -> None:
     files.write_file(flags.output_file, buffer.getvalue())
   else:
     attention.write_page(flags.output_file, texts, tokens, segment_ids, probs)
-  layers, heads = probs.shape[:2]
-  print(
-    f"{flags.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
-    f"heads"
-  )
+  sizes = "{} layers of {} heads".format(*probs.shape)
+  print(f"{flags.output_file}: {len(tokens)} tokens, {sizes}")
 
 
 def mean_vectors(

@@ -1,8 +1,4 @@
-"""Writes the records of a corpus on many machines, with Apache Beam.
-
-Beam is an optional package: pip install -r requirements-beam.txt. It is loaded
-when it is used.
-"""
+"""Writes the records of a corpus on many machines, with Apache Beam."""
 
 import collections
 import logging

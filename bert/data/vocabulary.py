@@ -224,7 +224,6 @@ def report(
     f"{num_pieces / total:.2f} pieces per word"
   )
   if missed:
-    # By count, and alphabetically for equal counts.
     ranked = sorted(missed.items(), key=lambda item: (-item[1], item[0]))
     listed = " ".join(f"{word} ({n:,})" for word, n in ranked[:10])
     text += f"\nmost frequent words that are not fully known: {listed}"

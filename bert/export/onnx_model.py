@@ -27,10 +27,7 @@ from bert.training.onnx_graph import (
 
 
 def write_onnx(model_dir: str, path: str, quantize: str) -> None:
-  """Writes the model in a folder as an ONNX file.
-
-  `quantize` is a value of --quantize.
-  """
+  """Writes the model in a folder as an ONNX file, by a value of --quantize."""
   flag = f"--quantize={quantize}"
   if quantize == "dynamic":
     require_package("onnxruntime", flag, runtimes.REQUIREMENTS)

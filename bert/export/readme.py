@@ -20,10 +20,7 @@ _MEANINGS = {
 def readme(
   name: str, task: Task, length: int | None = None, is_trained: bool = True
 ) -> str:
-  """The content of README.md beside a file, model.onnx or model.tflite.
-
-  `length` is that of a row of LiteRT; by default, that of the task.
-  """
+  """The content of README.md beside a file, model.onnx or model.tflite."""
   special, is_lite = task.tokenizer.special, name == "model.tflite"
   length = length or task.settings.max_seq_length
   fields = [field for field in task.inputs if field.default is None]

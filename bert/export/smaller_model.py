@@ -1,9 +1,7 @@
 """Students: a model with some layers, or some word pieces, of another.
 
-    write_smaller("teacher", "student", layers=["0", "2", "4"])
-    write_smaller("multilingual", "german", corpus=["german.txt"])
-
-The teacher is in the format of a release.
+write_smaller("teacher", "student", layers=["0", "2", "4"])
+write_smaller("multilingual", "german", corpus=["german.txt"])
 """
 
 import collections

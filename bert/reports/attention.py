@@ -1,8 +1,4 @@
-"""A page that shows which token attends to which, in every head of a model.
-
-It has an overview of all heads, and the attention of the head that the reader
-selects there.
-"""
+"""A page that shows which token attends to which, in every head of a model."""
 
 import base64
 import zlib

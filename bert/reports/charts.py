@@ -43,10 +43,7 @@ def render(
   layout: str | None = "constrained",
   **options,
 ) -> bytes:
-  """An image of a `size` in inches, which `draw` draws in a Figure.
-
-  `options` are those of `Figure.savefig`.
-  """
+  """An image of a size in inches, which `draw` draws and `savefig` saves."""
   import matplotlib
   from matplotlib.figure import Figure
 

@@ -215,9 +215,6 @@ def _regression_chart(key, evaluation):
   )
 
 
-# Errors, with their texts.
-
-
 def _errors(evaluation):
   predictions, losses = evaluation.predictions, evaluation.losses
 

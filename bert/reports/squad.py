@@ -1,8 +1,4 @@
-"""answer.html: the questions of a SQuAD data set, with the model's answers.
-
-The page holds the questions and contexts as JSON. Its script draws the
-questions that the reader selects.
-"""
+"""answer.html: the questions of a SQuAD data set, with the model's answers."""
 
 import dataclasses
 import itertools
