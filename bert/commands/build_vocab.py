@@ -9,22 +9,14 @@ files.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from absl import logging
 
 import tokenization
 from bert.errors import UserError, plural
 from bert.data import files, progress, text_files, vocabulary
-from bert.data.vocabulary import (
-  WordCounts,
-  count_words,
-  learn_sentencepiece,
-  learn_wordpiece,
-  report,
-  special_pieces,
-  word_splitter,
-)
+from bert.data.vocabulary import WordCounts
 from bert.export import new_folder
 from bert.training import flag_table, model_flags, startup, termination
 from bert.training.flags import (
@@ -92,53 +84,37 @@ FLAGS = table(
 # fmt: on
 
 
-def read_words(flags: Flags, paths: Sequence[str]) -> WordCounts:
-  """The words of files; UserError if there are none to learn from."""
-  lines = (line for path in paths for line in text_files.read_lines(path))
-  counts = count_words(
-    progress.bar(lines, unit=" lines"),
-    word_splitter(flags.model_type, flags.do_lower_case),
-  )
-  if not counts.words:
-    raise UserError(
-      f"--input_file={flags.input_file} has no words; pass files with text"
-    )
-  return counts
-
-
 def write_vocabulary(
   flags: Flags, words: Mapping[str, int]
 ) -> tokenization.FullTokenizer:
   """Writes the vocabulary that the flags describe; returns its tokenizer."""
-  path, sizes = flags.output_file, (flags.num_unused, flags.min_frequency)
-  if flags.model_type == "wordpiece":
-    with termination.default_handlers():
-      pieces = learn_wordpiece(words, flags.vocab_size, *sizes)
-    files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
-    return tokenization.FullTokenizer(path, flags.do_lower_case)
+  path, is_wordpiece = flags.output_file, flags.model_type == "wordpiece"
+  size, limits = flags.vocab_size, (flags.num_unused, flags.min_frequency)
   with termination.default_handlers():
-    model = learn_sentencepiece(
-      words, flags.vocab_size, flags.model_type, *sizes
-    )
-  files.write_file(path, model)
-  return tokenization.FullTokenizer(None, flags.do_lower_case, path)
+    if is_wordpiece:
+      pieces = vocabulary.learn_wordpiece(words, size, *limits)
+      content = "".join(f"{piece}\n" for piece in pieces)
+    else:
+      content = vocabulary.learn_sentencepiece(
+        words, size, flags.model_type, *limits
+      )
+  files.write_file(path, content)
+  paths = (path, None) if is_wordpiece else (None, path)
+  return tokenization.FullTokenizer(paths[0], flags.do_lower_case, paths[1])
 
 
 def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   text_files.check_utf8(flags.extend)
   old = tokenization.FullTokenizer(flags.extend, flags.do_lower_case)
+  given = f"--extend={flags.extend}"
   if not old.splits_words:
+    raise UserError(f"{given} has no word pieces; pass a vocab.txt")
+  if len(old.vocab) <= max(old.vocab.values(), default=-1):
     raise UserError(
-      f"--extend={flags.extend} has no word pieces; pass a vocab.txt"
+      f"{given} has a piece in two lines; replace the first by another piece"
     )
-  if repeated := vocabulary.find_repeated(old, flags.extend):
-    piece, first, last = repeated
-    raise UserError(
-      f"--extend={flags.extend} has {piece!r} in lines {first} and {last}; "
-      f"replace line {first}, whose id is unused, by a new piece"
-    )
-  vocabulary.check_special_pieces(old, f"--extend={flags.extend}")
+  vocabulary.check_special_pieces(old, given)
   model_flags.warn_of_casing(flags, old.vocab, flags.extend)
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
@@ -147,7 +123,6 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
     prefix, config = extended_model.find_base(
       flags.init_checkpoint, flags.do_lower_case
     )
-    given = f"--extend={flags.extend}"
     model_folder.check_size(old, config, given, f"the model {prefix}")
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
     known = tokenization.load_vocab(path) if files.exists(path) else {}
@@ -192,8 +167,8 @@ def extend_vocabulary(
     f"{' (no other word of several pieces occurs twice)' if are_few else ''}, "
     f"{len(pieces):,} in total; the "
     f"first are {', '.join(list(replaced)[:10])}\n"
-    f"before: {report(old, counts.heldout)}\n"
-    f"after:  {report(extended, counts.heldout)}"
+    f"before: {vocabulary.report(old, counts.heldout)}\n"
+    f"after:  {vocabulary.report(extended, counts.heldout)}"
   )
   return len(pieces)
 
@@ -239,7 +214,11 @@ def main(flags: Flags) -> dict[str, int]:
     config = modeling.BertConfig.from_json_file(flags.update_config)
   old = load_old_vocabulary(flags) if flags.extend else None
   logging.info("Counting words in %s", plural(len(paths), "file"))
-  counts = read_words(flags, paths)
+  lines = (line for path in paths for line in text_files.read_lines(path))
+  split = vocabulary.word_splitter(flags.model_type, flags.do_lower_case)
+  counts = vocabulary.count_words(progress.bar(lines, unit=" lines"), split)
+  given = f"--input_file={flags.input_file}"
+  files.check_holds(counts.words, given, "words", "pass files with text")
   if old:
     return {"pieces": extend_vocabulary(flags, old, counts)}
   logging.info(
@@ -250,20 +229,17 @@ def main(flags: Flags) -> dict[str, int]:
   tokenizer = write_vocabulary(flags, counts.words)
   size = len(tokenizer.vocab)
   if size < flags.vocab_size:
-    logging.warning(
-      "The text yields only %s, fewer than --vocab_size=%d",
-      plural(size, "piece"),
-      flags.vocab_size,
-    )
+    few, wanted = plural(size, "piece"), flags.vocab_size
+    logging.warning("The text yields only %s of --vocab_size=%d", few, wanted)
   if flags.update_config:
     config.vocab_size = size
     files.write_file(flags.update_config, config.to_json_string())
-  learned = size - len(special_pieces(flags.num_unused))
+  learned = size - len(vocabulary.special_pieces(flags.num_unused))
   print(
     f"{counts.lines:,} lines; {counts.words.total():,} words to learn from, "
     f"{len(counts.words):,} distinct\n"
     f"{flags.output_file}: {size:,} pieces, {learned:,} learned\n"
-    + report(tokenizer, counts.heldout)
+    + vocabulary.report(tokenizer, counts.heldout)
   )
   return {"pieces": size}
 

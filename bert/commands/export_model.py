@@ -41,12 +41,6 @@ _QUANTIZATIONS = {
   "tflite": ("none", "dynamic", "float16"),
 }
 
-_FORMATS = {
-  "saved_model": "a SavedModel",
-  "onnx": "an ONNX file",
-  "tflite": "a LiteRT file",
-}
-
 _PARTS = ("task", "encoder", "preprocess")
 
 # Default of --max_seq_length without a trained task, if the model has the
@@ -154,7 +148,9 @@ def warn_of_unused(flags: Flags, has_task: bool) -> None:
   flags.warn_if_given("omit it", *names)
 
 
-def copy_assets(model_dir: str, folder: str, task: Task) -> None:
+def copy_assets(
+  model_dir: str, folder: str, task: Task, is_trained: bool
+) -> None:
   """Copies what a program needs beside a model without a tokenizer."""
   files.makedirs(folder)
   for name in files.listdir(model_dir):
@@ -166,7 +162,7 @@ def copy_assets(model_dir: str, folder: str, task: Task) -> None:
     lower_cases = task.tokenizer.basic_tokenizer.do_lower_case
     tokenizer = huggingface.make_tokenizer(task.tokenizer.vocab, lower_cases)
     files.write_file(f"{folder}/tokenizer.json", tokenizer.to_str())
-  if task_file.read(model_dir)[0] and task_file.NAME not in found:
+  if is_trained and task_file.NAME not in found:
     # Folders of other programs record the task in files of theirs.
     content = task_file.content(task.kind, task.settings)
     files.write_file(os.path.join(folder, task_file.NAME), content)
@@ -178,7 +174,8 @@ def main(flags: Flags) -> dict[str, str]:
   model = model_folder.find_model(model_dir)
   length = flags.max_seq_length or 0
   model_folder.check_length(length, model.config, flags.model_dir)
-  warn_of_unused(flags, bool(task_file.read(model_dir)[0]))
+  is_trained = bool(task_file.read(model_dir)[0])
+  warn_of_unused(flags, is_trained)
   with new_folder(flags.output_dir.rstrip("/")) as folder:
     if flags.format == "onnx":
       path = os.path.join(folder, "model.onnx")
@@ -190,17 +187,13 @@ def main(flags: Flags) -> dict[str, str]:
       is_graph = flags.format == "saved_model"
       assets = f"{folder}/assets.extra" if is_graph else folder
       task, _ = loaded_model.find_task(model_dir)
-      copy_assets(model_dir, assets, task)
+      copy_assets(model_dir, assets, task, is_trained)
       if not is_graph:
-        name = f"model.{flags.format}"
-        length = flags.max_seq_length if name == "model.tflite" else None
-        is_trained = bool(task_file.read(model_dir)[0])
-        content = readme(name, task, length, is_trained)
+        length = flags.max_seq_length if flags.format == "tflite" else None
+        content = readme(f"model.{flags.format}", task, length, is_trained)
         files.write_file(f"{folder}/README.md", content)
   what = "the model" if flags.part == "task" else f"the part {flags.part}"
-  logging.info(
-    "Wrote %s as %s to %s", what, _FORMATS[flags.format], flags.output_dir
-  )
+  logging.info("Wrote %s to %s", what, flags.output_dir)
   return {"output_dir": flags.output_dir}
 
 

@@ -9,13 +9,11 @@ Each line of the input is a text, or a pair of texts, `A ||| B`:
 - for a pair, the probability that B follows A is added.
 """
 
-import functools
 import itertools
 import json
 
 from bert.data import text_files
 from bert.tasks import feature_files, loaded_model, terminal
-from bert.tasks.loaded_model import LoadedModel
 from bert.training import flag_table, model_folder, startup
 from bert.training.flags import COUNT, PATH, Flag, Flags, table
 
@@ -62,38 +60,28 @@ def check_flags(flags: Flags) -> None:
     flags.check_output_files("output_file", [flags.output_file], read)
 
 
-def load_filler(flags: Flags) -> LoadedModel:
-  """The model that the flags describe."""
-  model = model_folder.find_model(flags.model_dir, flags.do_lower_case)
-  return loaded_model.load_task(
-    model,
-    "fill_mask",
-    top_k=flags.top_k,
-    batch_size=flags.batch_size,
-    precision=flags.precision,
-  )
-
-
-def _example(model, path, text, number):
-  """The example of a text or pair in a line of a file."""
-  parts = (text,) if isinstance(text, str) else text
-  name = "standard input" if path == text_files.STREAM else path
-  return model.task.example(*parts, where=f"{name}:{number}")
-
-
 def main(flags: Flags) -> dict[str, int]:
   check_flags(flags)
-  model = load_filler(flags)
+  model = loaded_model.load_task(
+    model_folder.find_model(flags.model_dir, flags.do_lower_case),
+    "fill_mask",
+    **{name: flags[name] for name in ("top_k", "batch_size", "precision")},
+  )
   if flags.interactive:
     terminal.converse(model)
     return {}
+  is_stream = flags.input_file == text_files.STREAM
+  name = "standard input" if is_stream else flags.input_file
+
+  def example(text, number):
+    parts = (text,) if isinstance(text, str) else text
+    return model.task.example(*parts, where=f"{name}:{number}")
 
   def describe(filled):
     if not flags.output_file:
       return model.task.describe(filled)
     return json.dumps(filled.to_dict(), ensure_ascii=False)
 
-  example = functools.partial(_example, model, flags.input_file)
   number = 0
   with text_files.line_writer(flags.output_file) as write:
     for block in feature_files.read_texts(flags.input_file, example):

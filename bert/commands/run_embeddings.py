@@ -122,15 +122,6 @@ def check_flags(flags: Flags) -> None:
       flags.require_file(name)
 
 
-def read_training(flags: Flags) -> embedding_losses.Training:
-  """How to train, by the flags."""
-  loss = flags.loss or ("cosent" if flags.score_column else "ranking")
-  dimensions = tuple(map(int, flags.dimensions))
-  return embedding_losses.Training(
-    loss, flags.scale, flags.both_directions, dimensions
-  )
-
-
 def read_settings(flags: Flags, folder: str | None) -> VectorSettings:
   """The settings by the flags, and otherwise by the model in a folder."""
   trained = task_file.load(VectorTask, folder, is_required=False)
@@ -162,7 +153,12 @@ def make_experiment(flags: Flags) -> Experiment:
     split: text_pairs.read_pairs(path, columns, is_scored=split != "test")
     for split, path in paths.items()
   }
-  training = read_training(flags)
+  training = embedding_losses.Training(
+    flags.loss or ("cosent" if flags.score_column else "ranking"),
+    flags.scale,
+    flags.both_directions,
+    tuple(map(int, flags.dimensions)),
+  )
   if "train" in pairs:
     embedding_losses.check(training, pairs["train"], config.hidden_size)
   searched = None

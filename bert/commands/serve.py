@@ -10,22 +10,15 @@ vectors of texts. The interface is that of TensorFlow Serving, and a plain one;
 docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re
-from typing import TYPE_CHECKING
 
 from absl import logging
 
 from bert.errors import import_optional, plural
 from bert.training import flag_table, runtimes, startup
 from bert.training.flags import COUNT, PATH, Check, Flag, Flags, at_least, table
-
-if TYPE_CHECKING:
-  from bert.tasks.loaded_model import LoadedModel
-  from bert.tasks.search import Searcher
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -91,31 +84,20 @@ def check_flags(flags: Flags) -> str:
   return name
 
 
-def load(flags: Flags) -> tuple[LoadedModel, Searcher | None]:
-  """The model, and what searches an index by its vectors."""
-  from bert.tasks import loaded_model, search
-
-  if flags.index:
-    options = {row.name: flags[row.name] for row in flag_table.SEARCH}
-    searcher = search.load_searcher(
-      flags.index, flags.model_dir, batch_size=flags.max_batch, **options
-    )
-    return searcher.model, searcher
-  model = loaded_model.load(
-    flags.model_dir,
-    batch_size=flags.max_batch,
-    precision=flags.precision,
-    runtime=flags.runtime,
-  )
-  return model, None
-
-
 def main(flags: Flags) -> None:
   name = check_flags(flags)
   from bert.export import host_guard, server  # They need those packages.
+  from bert.tasks import loaded_model, search
 
   listener = server.open_socket(flags.host, flags.port)
-  model, searcher = load(flags)
+  options = {row.name: flags[row.name] for row in flag_table.SEARCH}
+  options["batch_size"], searcher = flags.max_batch, None
+  if flags.index:
+    searcher = search.load_searcher(flags.index, flags.model_dir, **options)
+    model = searcher.model
+  else:
+    options = {n: options[n] for n in ("batch_size", "precision", "runtime")}
+    model = loaded_model.load(flags.model_dir, **options)
   names = (field.name for field in dataclasses.fields(server.Limits))
   limits = server.Limits(**{name: flags[name] for name in names})
   hosts = host_guard.allowed_hosts(

@@ -185,11 +185,8 @@ def show_attention(flags: Flags) -> None:
     files.write_file(flags.output_file, buffer.getvalue())
   else:
     attention.write_page(flags.output_file, texts, tokens, segment_ids, probs)
-  layers, heads = probs.shape[:2]
-  print(
-    f"{flags.output_file}: {len(tokens)} tokens, {layers} layers of {heads} "
-    f"heads"
-  )
+  sizes = "{} layers of {} heads".format(*probs.shape)
+  print(f"{flags.output_file}: {len(tokens)} tokens, {sizes}")
 
 
 def mean_vectors(
@@ -203,13 +200,9 @@ def mean_vectors(
     model, "vectors", max_seq_length=max_seq_length, precision=precision
   )
   found = vectors.answers(sentences)
-  truncated = sum(text.was_cut for text in found)
-  if truncated:
-    logging.warning(
-      "%s truncated to --max_seq_length=%d",
-      plural(truncated, "sentence"),
-      max_seq_length,
-    )
+  if truncated := sum(text.was_cut for text in found):
+    cut = plural(truncated, "sentence")
+    logging.warning("%s truncated to --max_seq_length=%d", cut, max_seq_length)
   return np.stack([text.vector for text in found])
 
 

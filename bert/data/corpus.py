@@ -5,10 +5,9 @@
     for shard in corpus.shards:
       records, counts = records_of_shard(shard, config)
 
-Each shard is read, processed and shuffled separately, with its own stream of
-random numbers. So the size of a shard bounds the memory, and the records depend
-only on the text, the config and the seed, not on the number of processes or
-machines. A single shard gives the records of the original code.
+Each shard has its own stream of random numbers, so the records depend only on
+the text, the config and the seed, not on the number of processes or machines. A
+single shard gives the records of the original code.
 """
 
 import collections
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import tokenization
-from bert.data import files, instances, text_files
+from bert.data import files, instances, records, text_files
 
 
 class TextRange(NamedTuple):
@@ -51,7 +50,7 @@ class Corpus(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CorpusConfig:
-  """How text becomes records; see `instances` and `tokenization`."""
+  """How text becomes records; see `create_instances_from_document`."""
 
   vocab_file: str | None
   spm_model_file: str | None
@@ -80,8 +79,8 @@ def scan(
     paths: text files, or gzip files (.gz) of text.
     shard_bytes: a shard ends with the document that reaches this size; 0 for
       one shard.
-    min_documents: minimum number of documents of a shard. If fewer are left at
-      the end, they are added to the shard before.
+    min_documents: of a shard. If fewer are left at the end, they are added to
+      the shard before.
     spool: prefix of new files with the text of gzip files. Without it, reading
       a shard of a gzip file decompresses all that precedes the shard.
   """
@@ -132,7 +131,6 @@ def _sized_lines(paths, spool, texts):
 
 
 def _names(texts):
-  """The name of the first text, and the number of the others."""
   first, *others = texts
   return f"{first.name} and {len(others)} more" if others else first.name
 
@@ -168,12 +166,10 @@ def records_of_shard(
 ) -> tuple[list[bytes], collections.Counter]:
   """The records of a shard, shuffled, and their statistics.
 
-  Calls `document_done` after each pass over each document.
-
-  Returns:
-    The records, and counts: `pieces` of the text, `unknown` ones and, with
-    whole words, `continuations`; `instances`, their `tokens` without padding,
-    and those whose only masked word is masked in part, `cut_words`.
+  Calls `document_done` after each pass over each document. The counts are
+  `pieces` of the text, `unknown` ones and, with whole words, `continuations`;
+  `instances`, their `tokens` without padding, and those whose only masked word
+  is masked in part, `cut_words`.
   """
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
@@ -225,8 +221,9 @@ def records_of_shard(
 
 @functools.lru_cache(maxsize=1)
 def _load_tokenizer(vocab_file, do_lower_case, spm_model_file):
-  """A process's tokenizer, whose cache serves all shards, and `encoded_ids`."""
+  """A process's tokenizer, whose cache serves all shards, and encoded ids."""
   tokenizer = tokenization.FullTokenizer(
     vocab_file, do_lower_case, spm_model_file
   )
-  return tokenizer, instances.encoded_ids(tokenizer.vocab)
+  vocab = tokenizer.vocab
+  return tokenizer, {piece: records.varint(vocab[piece]) for piece in vocab}

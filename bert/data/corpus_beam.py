@@ -1,8 +1,4 @@
-"""Writes the records of a corpus on many machines, with Apache Beam.
-
-Beam is an optional package: pip install -r requirements-beam.txt. It is loaded
-when it is used.
-"""
+"""Writes the records of a corpus on many machines, with Apache Beam."""
 
 import collections
 import logging
@@ -32,14 +28,13 @@ def beam_pipeline(runner: str, arguments: Sequence[str]) -> object:
     logging.disable(logging.NOTSET)
   make_options = beam.pipeline.PipelineOptions
   options = make_options([f"--runner={runner}", *arguments])
-  known = make_options([]).get_all_options()
+  given = options.get_all_options(retain_unknown_options=True)
+  for name in given.keys() - make_options([]).get_all_options():
+    raise UserError(
+      f"--runner={runner}: --{name} is neither a flag of this script nor an "
+      f"option of Apache Beam; correct or omit it"
+    )
   try:
-    for name in options.get_all_options(retain_unknown_options=True):
-      if name not in known:
-        raise ValueError(
-          f"--{name} is neither a flag of this script nor an option of Apache "
-          f"Beam; correct or omit it"
-        )
     return beam.Pipeline(options=options)
   except (ValueError, ImportError, AttributeError) as error:
     raise UserError(f"--runner={runner}: {error}") from error
@@ -54,8 +49,7 @@ def write_records_by_beam(
 ) -> collections.Counter | None:
   """Does the work of `write_records` with Beam; the order of records differs.
 
-  The machines need the modules of this project and access to the files. Returns
-  the counts if the runner supports counters.
+  Returns the counts, if the runner supports counters.
   """
   import apache_beam as beam
 
@@ -80,7 +74,6 @@ def write_records_by_beam(
 
 
 def _numbered_records(shard, config, num_outputs):
-  """Yields the number of an output and a record for it."""
   from apache_beam import metrics
 
   records, counts = records_of_shard(shard, config)
@@ -91,7 +84,6 @@ def _numbered_records(shard, config, num_outputs):
 
 
 def _run_pipeline(pipeline):
-  """Runs a pipeline to its end and returns its result."""
   # Beam would log tracebacks of errors that are one line here.
   logger = logging.getLogger("apache_beam.runners.common")
   logger.setLevel(logging.CRITICAL)
@@ -111,7 +103,6 @@ def _run_pipeline(pipeline):
 
 
 def _beam_counts(result):
-  """The counts of a finished pipeline, or None."""
   from apache_beam import metrics
 
   own = metrics.MetricsFilter().with_namespace(_NAMESPACE)

@@ -20,7 +20,7 @@ class Dataset(NamedTuple):
 
   terms: str  # Who owns it, and what its license allows.
   file: str = ""  # Name of its archive or file, below GLUE's address.
-  sha256: str | None = None  # Its checksum; None if none is published.
+  sha256: str | None = None  # None if none is published.
 
 
 GLUE = {
@@ -131,14 +131,13 @@ def _fetch_mrpc(folder, offline):
   targets = [os.path.join(folder, f"{n}.tsv") for n in ("dev", "test", "train")]
   if files.exists(targets[-1]):  # The last one that is written.
     return
-  train, test, dev_ids = (
-    _read_table(
-      fetching.fetch(
-        url, os.path.join(folder, os.path.basename(url)), offline, sha256
-      )
-    )
-    for url, sha256 in _MRPC.items()
-  )
+  tables = []
+  for url, sha256 in _MRPC.items():
+    path = os.path.join(folder, os.path.basename(url))
+    fetching.fetch(url, path, offline, sha256)
+    lines = files.read_bytes(path).decode().split("\n")
+    tables.append([line.strip().split("\t") for line in lines if line.strip()])
+  train, test, dev_ids = tables
   in_dev = set(map(tuple, dev_ids))
   header, *rows = train
   split = {"dev": [header], "test": [["index", *header[1:]]], "train": [header]}
@@ -146,17 +145,9 @@ def _fetch_mrpc(folder, offline):
     split["dev" if tuple(row[1:3]) in in_dev else "train"].append(row)
   for index, row in enumerate(test[1:]):
     split["test"].append([str(index), *row[1:]])
-  # GLUE's own header of the test set has no byte order mark.
-  split["test"][0] = [cell.strip("\ufeff") for cell in split["test"][0]]
   files.write_files(
     {
       path: "".join("\t".join(row) + "\n" for row in rows)
       for path, rows in zip(targets, split.values(), strict=True)
     }
   )
-
-
-def _read_table(path):
-  """The rows of a table, which are separated by tabs."""
-  lines = files.read_bytes(path).decode().split("\n")
-  return [line.strip().split("\t") for line in lines if line.strip()]

@@ -58,10 +58,9 @@ def use_cache_only(is_offline: bool) -> None:
 def cache_folder(*names: str) -> str:
   """The path of a file or folder in the cache."""
   home = os.environ.get("BERT_CACHE") or os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "bert"
+    os.environ.get("XDG_CACHE_HOME") or "~/.cache", "bert"
   )
-  home = os.path.abspath(os.path.expanduser(home))
-  return os.path.join(home, *names)
+  return os.path.join(os.path.abspath(os.path.expanduser(home)), *names)
 
 
 def check_name(name: str) -> None:
@@ -85,9 +84,8 @@ def similar_release(path: str | os.PathLike) -> str:
 def local_path(path: str | os.PathLike) -> str:
   """The folder of a model that is downloaded if needed; other paths as is.
 
-  Args:
-    path: "hf://organization/name", which may end in "@revision"; or the name of
-      a release of the original, unless there is a file of that name; or a path.
+  It is named by "hf://organization/name", which may end in "@revision", or by
+  a release of the original, unless there is a file of that name.
   """
   path = os.fspath(path)
   if path.startswith(HUB_SCHEME):
@@ -102,7 +100,6 @@ def local_path(path: str | os.PathLike) -> str:
 
 
 def _fetch_from_hub(path):
-  """The folder of a model of Hugging Face."""
   import huggingface_hub
   from huggingface_hub import errors, utils
 
@@ -118,28 +115,15 @@ def _fetch_from_hub(path):
       local_files_only=_offline,
     )
   except Exception as error:  # Of several libraries, which vary by version.
+    problem = f"cannot be downloaded: {first_line(error)}; run the same command"
+    problem += " again to continue"
     if isinstance(error, errors.LocalEntryNotFoundError):
-      problem = (
-        "is not in the cache and cannot be downloaded; check the network and "
-        "omit --offline, or pass a folder"
-      )
-    elif isinstance(
-      error,
-      (
-        errors.RepositoryNotFoundError,
-        errors.RevisionNotFoundError,
-        errors.HFValidationError,  # The name has another form.
-      ),
-    ):
-      problem = (
-        "is no public model or revision; check the name at huggingface.co, or "
-        "log in with `hf auth login`"
-      )
-    else:
-      problem = (
-        f"cannot be downloaded: {first_line(error)}; run the same command "
-        f"again to continue"
-      )
+      problem = "is not in the cache and cannot be downloaded; check the "
+      problem += "network and omit --offline, or pass a folder"
+    unknown = errors.RepositoryNotFoundError, errors.RevisionNotFoundError
+    if isinstance(error, (*unknown, errors.HFValidationError)):
+      problem = "is no public model or revision; check the name at "
+      problem += "huggingface.co, or log in with `hf auth login`"
     raise UserError(f"{path} {problem}") from error
   names = os.listdir(folder) if os.path.isdir(folder) else []
   if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):

@@ -2,8 +2,7 @@
 
     fetch("https://example.org/a.zip", "/tmp/a.zip")
 
-What has arrived is in `/tmp/a.zip.download`, until it is complete; beside it is
-the server's name of this version of the file, `/tmp/a.zip.download.etag`.
+What has arrived is in `/tmp/a.zip.download`, until it is complete.
 """
 
 import base64
@@ -36,16 +35,11 @@ _OF_DISK = (*files.FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO)
 def fetch(
   url: str, path: str, offline: bool = False, sha256: str | None = None
 ) -> str:
-  """A local file; downloads it, or the rest of it, if needed.
+  """A local file; downloads it, or the rest of it, unless it is there.
 
-  It appears under its name when it is complete. Checksums that the server
-  sends, as Google's does, are verified.
-
-  Args:
-    url, path: its address, and where to store it.
-    offline: whether the network is forbidden.
-    sha256: its checksum, in hexadecimal digits, or None. A file that exists
-      must have it, too.
+  It appears under its name when it is complete. Its checksums are verified:
+  `sha256` in hexadecimal digits, also of a file that is there, and those that
+  the server sends, as Google's does.
   """
   if not files.exists(path):
     _make(url, path, path + ".download", offline, sha256, os.replace)
@@ -94,8 +88,6 @@ def _make(url, path, partial, offline, sha256, finish):
       with contextlib.suppress(FileNotFoundError):
         if not os.path.getsize(partial):
           os.remove(partial)
-      if not os.path.exists(partial):
-        _write_version(partial, None)
 
 
 def _unpack(archive, folder):
@@ -162,14 +154,12 @@ def _is_temporary(error):
 def _continue_download(url, partial):
   """Downloads what a partial file lacks; returns the checksums of the whole.
 
-  A file that may have changed since the download began starts again.
+  They tell if the file has changed since the download began.
   """
-  start, version = os.path.getsize(partial), _read_version(partial)
+  start = os.path.getsize(partial)
   request = urllib.request.Request(url, headers={"Accept-Encoding": "identity"})
-  if start and version:
-    # Another version of the file is sent from its start.
+  if start:
     request.add_header("Range", f"bytes={start}-")
-    request.add_header("If-Range", version)
   try:
     # It reads the variables of proxies each time, unlike urlopen.
     response = urllib.request.build_opener().open(request, timeout=_TIMEOUT)
@@ -190,13 +180,9 @@ def _continue_download(url, partial):
       if not whole:
         raise OSError(f"the server sends {sent!r}, not the rest of the file")
       total = int(whole[1])  # The server may send less than the rest.
-      if response.headers.get("ETag", version) != version:
-        os.truncate(partial, 0)
-        raise OSError("the file on the server has changed")
     else:
       start = 0
       os.truncate(partial, 0)
-      _write_version(partial, response.headers.get("ETag"))
     _copy(response, partial, start, total)
   found = os.path.getsize(partial)
   if total not in (None, found):
@@ -204,23 +190,7 @@ def _continue_download(url, partial):
   return _checksums(response.headers)
 
 
-def _read_version(partial):
-  """The ETag of the version that a download began; or None."""
-  with contextlib.suppress(OSError, ValueError):
-    return files.read_bytes(partial + ".etag").decode("ascii")
-  return None
-
-
-def _write_version(partial, version):
-  with contextlib.suppress(FileNotFoundError):
-    os.remove(partial + ".etag")
-  # A weak one does not promise the same bytes.
-  if version and not version.startswith("W/"):
-    files.write_file(partial + ".etag", version)
-
-
 def _copy(response, partial, start, total):
-  """Appends the body of a response to a file."""
   name = os.path.basename(partial).removesuffix(".download")
   with (
     open(partial, "ab") as writer,
@@ -234,13 +204,12 @@ def _copy(response, partial, start, total):
 
 
 def _checksums(headers):
-  """Dict from algorithm to the checksum that Google's servers send."""
+  """The checksums that Google's servers send, by algorithm."""
   text = ",".join(headers.get_all("x-goog-hash") or ())
   return dict(re.findall(r"(crc32c|md5)=([\w+/]+=*)", text))
 
 
 def _check(path, checksums, problem, remedy=""):
-  """Raises UserError with the problem unless a file has these checksums."""
   for algorithm, wanted in checksums.items():
     digest = _digest(path, algorithm)
     is_hex = algorithm == "sha256"
@@ -253,7 +222,6 @@ def _check(path, checksums, problem, remedy=""):
 
 
 def _digest(path, algorithm):
-  """The checksum of a file, in bytes."""
   if algorithm == "crc32c":
     import google_crc32c
 

@@ -46,8 +46,7 @@ _only_folder = None
 def write_only_in(folder: str | None) -> None:
   """Makes calls without effect that would change files outside of a folder.
 
-  Of the hosts that compute one training, only the first writes its files. None
-  ends the restriction.
+  Of the hosts that compute one training, only the first writes its files.
   """
   global _only_folder
   _only_folder = folder and os.path.realpath(folder)
@@ -72,6 +71,11 @@ def is_remote(path: str | os.PathLike) -> bool:
   return "://" in os.fspath(path)
 
 
+def _system(path, local):
+  """The file functions of TensorFlow for a remote path, else those given."""
+  return _remote() if is_remote(path) else local
+
+
 def _remote():
   from bert import quiet_start  # noqa: F401  isort: skip
   import tensorflow as tf
@@ -90,12 +94,12 @@ def open_file(path: str | os.PathLike, mode: str = "rb") -> BinaryIO:
 
 def exists(path: str | os.PathLike) -> bool:
   """Whether the path is a file or folder."""
-  return _remote().exists(path) if is_remote(path) else os.path.exists(path)
+  return _system(path, os.path).exists(path)
 
 
 def isdir(path: str | os.PathLike) -> bool:
   """Whether the path is a folder."""
-  return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
+  return _system(path, os.path).isdir(path)
 
 
 def isfile(path: str | os.PathLike) -> bool:
@@ -144,9 +148,7 @@ def is_pipe(path: str | os.PathLike) -> bool:
 
 def listdir(path: str | os.PathLike) -> list[str]:
   """The names in a folder, without slashes."""
-  if is_remote(path):
-    return [name.rstrip("/") for name in _remote().listdir(path)]
-  return os.listdir(path)
+  return [name.rstrip("/") for name in _system(path, os).listdir(path)]
 
 
 def is_partial(path: str | os.PathLike) -> bool:
@@ -157,60 +159,46 @@ def is_partial(path: str | os.PathLike) -> bool:
 
 def find(pattern: str) -> list[str]:
   """The paths that match a pattern such as data/*.txt, sorted."""
-  found = _remote().glob if is_remote(pattern) else glob.glob
-  return sorted(found(pattern))
+  return sorted(_system(pattern, glob).glob(pattern))
 
 
 def makedirs(path: str | os.PathLike) -> None:
   """Creates a folder and its parents, unless they exist."""
-  if not writes(path):
-    return
-  if is_remote(path):
+  if is_remote(path) and writes(path):
     _remote().makedirs(path)
-  else:
+  elif writes(path):
     make_local_folder(path)
 
 
 def make_local_folder(path: str | os.PathLike) -> None:
   """Creates a local folder, even one that `write_only_in` excludes."""
+  if is_remote(path):
+    raise UserError(f"{path} is remote; pass a local folder")
   try:
-    if is_remote(path):
-      raise OSError(errno.EINVAL, "it is remote")
     os.makedirs(path, exist_ok=True)
   except OSError as error:
     raise UserError(
-      f"folder {path} cannot be created ({error.strerror}); pass another local "
-      f"folder"
+      f"folder {path} cannot be created ({error.strerror}); pass another"
     ) from error
 
 
 def remove(path: str | os.PathLike) -> None:
   """Deletes a file."""
-  if not writes(path):
-    return
-  if is_remote(path):
-    _remote().remove(path)
-  else:
-    os.remove(path)
+  if writes(path):
+    _system(path, os).remove(path)
 
 
 def remove_tree(path: str | os.PathLike) -> None:
   """Deletes a folder and its contents."""
-  if not writes(path):
-    return
-  if is_remote(path):
-    _remote().rmtree(path)
-  else:
-    shutil.rmtree(path)
+  if writes(path):
+    _system(path, shutil).rmtree(path)
 
 
 def rename(source: str | os.PathLike, target: str | os.PathLike) -> None:
   """Renames a file, replacing a file of the new name."""
-  if not writes(target):
-    return
-  if is_remote(target):
+  if is_remote(target) and writes(target):
     _remote().rename(source, target, overwrite=True)
-  else:
+  elif writes(target):
     os.replace(source, target)
 
 
@@ -223,10 +211,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 def read_json(
   path: str, kind: type, allows_nan: bool = False
 ) -> dict | list | None:
-  """The content of a JSON file, dict or list by `kind`; None without a file.
-
-  `allows_nan` is as for `strict_json.loads`.
-  """
+  """The content of a JSON file, dict or list by `kind`; None without a file."""
   if not exists(path):
     return None
   try:
@@ -243,8 +228,7 @@ def check_settings(
 ) -> None:
   """Raises ValueError for settings that are unknown or of another type.
 
-  They are of a JSON file, which users may write by hand. `known` has a value of
-  its type for every setting that there may be.
+  `known` has a value of its type for every setting that there may be.
   """
   for name, value in found.items():
     if name not in known:
@@ -292,8 +276,7 @@ def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
 def atomic_write(path: str | os.PathLike) -> Iterator[str]:
   """Yields a temporary path, and renames it to `path` at the end.
 
-  After an exception the temporary file is deleted and `path` is unchanged. If
-  `path` is a link, the file it points to is replaced.
+  After an exception, `path` is unchanged. Links are followed.
   """
   path = os.fspath(path)
   if not writes(path):
@@ -315,7 +298,6 @@ def atomic_write(path: str | os.PathLike) -> Iterator[str]:
 
 
 def _target(path):
-  """The path, or the file that it links to."""
   return path if is_remote(path) else os.path.realpath(path)
 
 
@@ -323,8 +305,8 @@ def _target(path):
 def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
   """Like `atomic_write`, for files that describe each other.
 
-  A new file is never beside an old one: if the process is killed, or a rename
-  fails, while files are renamed, only some of the new ones are left.
+  A new file is never beside an old one: a process that is killed while it
+  renames leaves only some of the new ones.
   """
   paths = list(map(os.fspath, paths))
   with contextlib.ExitStack() as stack:
@@ -354,9 +336,8 @@ def remove_abandoned(partial: str) -> None:
 def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
   """Creates a local file if needed, and locks it against other processes.
 
-  The system drops the lock of a process that dies, however that happens.
-  Messages name what is written, `path`. `waits` waits for another process that
-  has locked the file.
+  The system drops the lock of a process that dies. Messages name what is
+  written, `path`. `waits` waits for another process that has locked the file.
   """
   for attempt in itertools.count():
     file = open_to_lock(partial, path)
@@ -377,8 +358,7 @@ def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
 def open_to_lock(path: str, shown: str) -> BinaryIO:
   """Opens a local file for a lock; creates it if needed, and follows no link.
 
-  A link could make this process change any file of its user. Messages name
-  what is written, `shown`.
+  A link could make this process change any file of its user.
   """
 
   def opener(path, flags):

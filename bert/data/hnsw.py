@@ -59,7 +59,6 @@ class Graphs:
     return best.hits
 
   def _load(self, path, block):
-    """The graph in a file; None if it is missing or damaged."""
     if not files.exists(path):
       return None
     try:
@@ -92,14 +91,10 @@ class Graphs:
     draw = np.random.default_rng(0)
     numbers = draw.choice(len(self._index), count, replace=False)
     queries = self._index.vectors(numbers)
-    pairs = zip(
-      self.top_k(queries, _SAMPLE_HITS),
-      self._index.top_k(queries, _SAMPLE_HITS),
-      strict=True,
-    )
-    recall = np.mean(
-      [np.isin(exact[1], near[1]).mean() for near, exact in pairs]
-    )
+    near = self.top_k(queries, _SAMPLE_HITS)
+    exact = self._index.top_k(queries, _SAMPLE_HITS)
+    found = [np.isin(e[1], n[1]) for e, n in zip(exact, near, strict=True)]
+    recall = np.concatenate(found).mean()
     logging.info(
       "--ann=hnsw: recall@%d against exact search is %.3f (vectors of %s)",
       _SAMPLE_HITS,

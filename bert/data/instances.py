@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import tokenization
@@ -33,30 +33,17 @@ PIECES = WholeWords()  # Each piece is masked for itself.
 
 _ONE = records.encode_floats([1.0])
 
-# From a byte to whether its first bit is 0.
-_FIRST_BIT_IS_0 = bytes(byte < 128 for byte in range(256))
-
 
 @dataclasses.dataclass(slots=True)
 class TrainingInstance:
-  """A row of pre-training data.
+  """A row of pre-training data."""
 
-  Attributes:
-    tokens: n word pieces with [CLS] and [SEP], after masking.
-    segment_ids: n numbers, 0 for `[CLS] A [SEP]` and 1 for `B [SEP]`, if the
-      model has segments.
-    masked_lm_positions: the positions to predict, ascending.
-    masked_lm_labels: the original pieces at these positions.
-    is_random_next: whether B comes from another document; None without B.
-    has_cut_word: whether its only predictions are a part of a word.
-  """
-
-  tokens: list
-  segment_ids: list[int]
-  masked_lm_positions: list[int]
-  masked_lm_labels: list
-  is_random_next: bool | None
-  has_cut_word: bool = False
+  tokens: list  # n word pieces with [CLS] and [SEP], after masking.
+  segment_ids: list[int]  # n numbers: 1 for `B [SEP]`, otherwise 0.
+  masked_lm_positions: list[int]  # The positions to predict, ascending.
+  masked_lm_labels: list  # The original pieces at these positions.
+  is_random_next: bool | None  # B is of another document; None without B.
+  has_cut_word: bool = False  # Its only predictions are a part of a word.
 
 
 class Document(NamedTuple):
@@ -77,10 +64,7 @@ class Document(NamedTuple):
 def read_documents(
   lines: Iterable[str], tokenize: Callable[[str], list]
 ) -> list[Document]:
-  """The documents of lines of text, which are separated by blank lines.
-
-  Sentences and documents without pieces are omitted.
-  """
+  """The documents of lines, which blank ones separate; none are empty."""
   documents = []
   pieces, starts = [], [0]
   for line in itertools.chain(lines, [""]):
@@ -130,10 +114,7 @@ def vocabulary_settings(
   max_predictions_per_seq: int,
   represent: Callable[[str], object] = str,
 ) -> dict:
-  """Arguments of `create_instances_from_document` for a vocabulary.
-
-  `represent` gives the representation of pieces in documents and instances.
-  """
+  """Arguments of `create_instances_from_document` for represented pieces."""
   special = tokenizer.special
   vocabulary.check_special_pieces(
     tokenizer, has_masks=max_predictions_per_seq > 0
@@ -157,8 +138,8 @@ def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
 def whole_words(tokenizer: tokenization.FullTokenizer) -> WholeWords:
   """How pieces form the words that are masked as a whole.
 
-  WordPiece reads words that are separated from Chinese characters and
-  punctuation. Other pieces of only those are words of their own.
+  WordPiece separates Chinese characters and punctuation; other pieces of only
+  those are words of their own.
   """
   continuations, lone = word_continuations(tokenizer), frozenset()
   if not tokenizer.splits_words:
@@ -185,8 +166,7 @@ def create_training_instances(
   """The instances of text files, shuffled; all of them are held in memory.
 
   Args:
-    input_files: text files, or gzip files (.gz) of text. They are read as one
-      text: the end of a file does not end a document.
+    input_files: text files, or gzip files (.gz) of text, read as one text.
     dupe_factor: passes over the documents, each with different masks.
     do_whole_word_mask: mask either all pieces of a word or none.
     others: see `create_instances_from_document`.
@@ -220,7 +200,6 @@ def iterate_instances(
 ) -> Iterator[TrainingInstance]:
   """Yields the instances of all passes over the documents, in random order.
 
-  Calls `document_done` after each document of each pass. Errors name `source`.
   The settings are other arguments of `create_instances_from_document`.
   """
   documents = list(documents)
@@ -261,7 +240,7 @@ def create_instances_from_document(
     vocab_words: the pieces that random replacements are drawn from.
     next_sentence_prediction: create pairs of texts instead of single texts.
     special: the pieces [CLS], [SEP] and [MASK], represented like the others.
-    words: how pieces form words; by default, each piece is masked for itself.
+    words: how pieces form words.
   """
   check_documents(len(all_documents), next_sentence_prediction, "the input")
   room = check_length(max_seq_length, next_sentence_prediction, special)
@@ -354,28 +333,12 @@ def truncate_seq_pair(
 ) -> None:
   """Shortens two lists in place until they hold `max_num_tokens` together.
 
-  Pieces are removed from the longer list, and from B on a tie; randomly from
-  its start or its end, so that neither end of a text is favored.
+  The longer list, B on a tie, loses a piece from its start or end at random, so
+  that neither end of a text is favored.
   """
-  size_a, size_b = len(tokens_a), len(tokens_b)
-  surplus = size_a + size_b - max_num_tokens
-  if surplus <= 0:
-    return
-  # `rng.random()` takes two words of 32 bits; the first bit of the first word
-  # says whether it is below a half.
-  words = rng.getrandbits(64 * surplus).to_bytes(8 * surplus, "little")
-  from_start = words[3::8].translate(_FIRST_BIT_IS_0)
-  # The longer list is cut until both are equally long. Then they alternate.
-  difference = min(abs(size_a - size_b), surplus)
-  longer, rest = from_start[:difference], from_start[difference:]
-  lost_a, lost_b = rest[1::2], rest[::2]
-  if size_a > size_b:
-    lost_a += longer
-  else:
-    lost_b += longer
-  for tokens, lost in ((tokens_a, lost_a), (tokens_b, lost_b)):
-    start = lost.count(1)
-    del tokens[len(tokens) - len(lost) + start :], tokens[:start]
+  while len(tokens_a) + len(tokens_b) > max_num_tokens:
+    longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
+    del longer[0 if rng.random() < 0.5 else -1]
 
 
 def create_masked_lm_predictions(
@@ -395,15 +358,10 @@ def create_masked_lm_predictions(
   the number of predictions left is skipped. If all words are too long, random
   pieces of one of them are chosen.
 
-  Args:
-    tokens: the pieces of an instance.
-    candidates: positions that may be chosen, which are shuffled; by default,
-      all but those of [CLS] and [SEP].
-    others: see `create_instances_from_document`.
-
-  Returns:
-    The pieces after masking, the chosen positions in ascending order, and the
-    original pieces at these positions.
+  `candidates` are positions that may be chosen, by default all but those of
+  [CLS] and [SEP], and are shuffled. See `create_instances_from_document` for
+  the others. Returns the pieces after masking, the chosen positions in
+  ascending order, and the original pieces at these positions.
   """
   output = list(tokens)
   if not max_predictions_per_seq:
@@ -431,7 +389,6 @@ def create_masked_lm_predictions(
 
 
 def _words(tokens, candidates, words):
-  """The positions of each word."""
   continuations, lone = words
   found = []
   for position in candidates:
@@ -478,10 +435,7 @@ def feature_spec(
   max_predictions_per_seq: int,
   next_sentence_prediction: bool = True,
 ) -> dict[str, records.Feature]:
-  """The spec of a record: sequences [S], predictions [P], next sentence [1].
-
-  Predictions are omitted if P is 0.
-  """
+  """The spec of a record: sequences [S], predictions [P], next sentence [1]."""
   spec = records.sequence_spec(max_seq_length)
   if max_predictions_per_seq:
     shape = (max_predictions_per_seq,)
@@ -493,21 +447,13 @@ def feature_spec(
   return spec
 
 
-def encoded_ids(vocab: Mapping[str, int]) -> dict[str, bytes]:
-  """Each piece with its id as records encode it."""
-  return {piece: records.varint(index) for piece, index in vocab.items()}
-
-
 def encode_instance(
   instance: TrainingInstance, max_seq_length: int, max_predictions_per_seq: int
 ) -> bytes:
   """An instance as a serialized `tf.train.Example` of `feature_spec`.
 
-  Its pieces are encoded ids. Sequences and predictions are padded with 0; the
-  weight of padding is 0.
-
-  Raises:
-    ValueError: the instance exceeds one of the lengths.
+  Its pieces are encoded ids, see `records.varint`. ValueError if the instance
+  exceeds one of the lengths.
   """
   size, count = len(instance.tokens), len(instance.masked_lm_positions)
   feature, encode = records.encode_feature, records.encode_ints
@@ -543,10 +489,7 @@ def write_instance_to_example_files(
   max_predictions_per_seq: int,
   output_files: Sequence[str],
 ) -> int:
-  """Writes instances to TFRecord files in turn; returns their number.
-
-  The files appear whole at the end, or not at all after an error.
-  """
+  """Writes instances to TFRecord files in turn; returns their number."""
 
   def encoded_pieces(pieces):
     return list(map(records.varint, tokenizer.convert_tokens_to_ids(pieces)))

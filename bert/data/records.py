@@ -1,8 +1,7 @@
 """Rows of features as `tf.train.Example` in TFRecord files, without TensorFlow.
 
-A spec describes a row: a dict from feature name to Feature. The writer checks
-rows against it, and readers parse by it. Equal rows give equal bytes, because
-the features of a row are written in alphabetical order.
+A spec describes a row: a dict from feature name to Feature. Equal rows give
+equal bytes, because their features are written in alphabetical order.
 
 A TFRecord file is a sequence of frames: the length of a record in 8 bytes, a
 checksum of the length, the record, and a checksum of the record.
@@ -35,18 +34,12 @@ FRAME_BYTES = 16
 
 
 class Feature(NamedTuple):
-  """Shape and type of one feature of a row.
-
-  Attributes:
-    shape: sizes of its axes; () for a single number.
-    dtype: "int64" or "float32".
-    cut_axes: a name for each axis that a batch cuts to its longest row, and
-      None for the others. How far a row reaches along an axis is read from
-      the feature `input_mask`, whose axes carry the same names.
-  """
+  """Shape and type of one feature of a row."""
 
   shape: tuple[int, ...] = ()
-  dtype: str = "int64"
+  dtype: str = "int64"  # Or "float32".
+  # A name for each axis that a batch cuts to its longest row, None for others.
+  # How far a row reaches is read from `input_mask`, whose axes have the names.
   cut_axes: tuple[str | None, ...] = ()
 
 
@@ -66,10 +59,8 @@ def sequence_spec(length: int) -> dict[str, Feature]:
 def encode_row(row: Mapping, spec: Spec) -> bytes:
   """A row as a serialized `tf.train.Example`.
 
-  Its features are numbers, or nested lists or arrays of them.
-
-  Raises:
-    ValueError: the size of a feature differs from the spec.
+  Its features are numbers, or nested lists or arrays of them. ValueError if the
+  size of one differs from the spec.
   """
   features = []
   for name, feature in sorted(spec.items()):
@@ -87,7 +78,6 @@ def encode_row(row: Mapping, spec: Spec) -> bytes:
 
 
 def _flat(values):
-  """All numbers of an array or nested list, in a list."""
   if hasattr(values, "ravel"):
     return values.ravel().tolist()
   if not isinstance(values, list | tuple):
@@ -125,8 +115,6 @@ def _field(tag, content):
 
 
 class _Varints(dict):
-  """The encoding of each small number that has occurred."""
-
   def __missing__(self, number):
     if 0 <= number < 128:
       encoded = bytes([number])
@@ -142,10 +130,7 @@ _varints = _Varints()
 
 
 def varint(number: int) -> bytes:
-  """An integer as protocol buffers encode it: 7 bits a byte, low bits first.
-
-  Negative numbers are encoded as their two's complement in 64 bits.
-  """
+  """An integer of 64 bits, in two's complement, as protocol buffers have it."""
   return _varints[number]
 
 
@@ -174,7 +159,6 @@ def framed(record: bytes) -> bytes:
 
 @functools.lru_cache(2**12)
 def _header(length):
-  """The bytes of a frame before a record of this length."""
   packed = struct.pack("<Q", length)
   return packed + _masked_checksum(packed)
 
@@ -186,10 +170,7 @@ def _masked_checksum(content):
 
 
 def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
-  """Writes rows to a TFRecord file that appears whole or not at all.
-
-  Returns the number of rows.
-  """
+  """Writes rows to a TFRecord file that appears whole; returns their number."""
   count = 0
   with files.open_atomic(path) as writer:
     for row in rows:
@@ -201,12 +182,8 @@ def write_records(path: str, rows: Iterable[Mapping], spec: Spec) -> int:
 def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
   """Yields the records of a TFRecord file, each with its checksums verified.
 
-  A record takes `FRAME_BYTES` more in the file than its length, so the offset
-  of the next one can be computed.
-
-  Args:
-    path: the file.
-    offset: where to start, in bytes; the start of a record.
+  `offset` is the start of the first one, in bytes. A record takes `FRAME_BYTES`
+  more in the file than its length.
   """
   # Who knows an offset has read the file before; to ask again whether there is
   # such a file would take some requests for a remote one.
@@ -226,10 +203,8 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
       record = frame[:-4]
       checksum = _masked_checksum(record)
       if len(record) != length or frame[-4:] != checksum:
-        problem = f"{path}: record {number} is damaged or cut off"
+        problem = f": record {number} is damaged or cut off"
         if not number:
-          problem = (
-            f"{path} is not a TFRecord file, or its first record is damaged"
-          )
-        raise UserError(f"{problem}; create or copy the file again")
+          problem = " is not a TFRecord file, or its first record is damaged"
+        raise UserError(f"{path}{problem}; create or copy the file again")
       yield record

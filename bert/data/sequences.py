@@ -10,9 +10,8 @@ import tokenization
 def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
   """How many items of lists A and B are kept so that `room` holds both.
 
-  Items are dropped from the end of the longer list, and from B on a tie. In
-  closed form: each list gets half of the room (A the larger half if odd) plus
-  what the other leaves unused.
+  Items are dropped from the end of the longer list, and from B on a tie: each
+  list gets half of the room (A the larger half) plus what the other leaves.
   """
   kept_a = min(size_a, max((room + 1) // 2, room - size_b))
   return kept_a, min(size_b, room - kept_a)
@@ -69,8 +68,8 @@ def groups_of(items: Iterable, counts: Iterable[int]) -> Iterator[list]:
 class Window(NamedTuple):
   """Items `start` to `end` of a long list.
 
-  Overlapping windows share an item; the one in which it has most context owns
-  it. The window owns the items `first` to `last`, `last` excluded like `end`.
+  Of overlapping windows, the one with most context owns an item: this one owns
+  `first` to `last`, `last` excluded like `end`.
   """
 
   start: int
@@ -82,8 +81,7 @@ class Window(NamedTuple):
 def overlapping_windows(size: int, room: int, stride: int) -> list[Window]:
   """The windows over a list of `size` items, each with at most `room` items.
 
-  `stride` is the distance between the starts of windows. The last one ends with
-  the list, so its distance may be smaller.
+  `stride` is the distance between their starts. The last ends with the list.
   """
   last_start = max(size - room, 0)
   starts = [*range(0, last_start, stride), last_start]

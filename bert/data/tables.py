@@ -39,30 +39,19 @@ _SAMPLE_ROWS, _SAMPLE_SIZE = 20, 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """The rows of a file.
-
-  Attributes:
-    names: names of the columns; None if the file has no header. For JSON Lines,
-      the keys of all objects in order of their first appearance.
-    rows: a list for each row. Its values are str; for JSON Lines and Parquet,
-      any JSON values, and None for a key that the object lacks.
-    lines: the line on which each row starts, counted from 1; for Parquet, the
-      number of the row.
-  """
+  """The rows of a file."""
 
   path: str
-  names: list[str] | None
+  names: list[str] | None  # Of the columns; None if the file has no header.
+  # Values are str; in JSON Lines and Parquet, any of JSON, or None if missing.
   rows: list[list]
-  lines: list[int]
+  lines: list[int]  # Where each row starts, from 1; of Parquet, its number.
 
   def column_index(self, column: str | int, flag: str | None = None) -> int:
-    """The index of a column.
+    """The index of a column, by its name or else its index, as in a list.
 
-    Args:
-      column: its name or, if no column has this name, its index, which counts
-        from the end if it is negative.
-      flag: the flag that named it, without dashes, for errors; None if the
-        format has a column of this name.
+    `flag` is the one that named it, without dashes; None if the format has a
+    column of this name.
     """
     found, width = self.find_column(column), len(self.rows[0])
     if found is not None:
@@ -93,10 +82,7 @@ class Table:
   def named_rows(
     self, needed: Sequence[str] = ()
   ) -> Iterator[tuple[str, dict]]:
-    """Yields the file and line of each row, and its values by column.
-
-    The table must have the `needed` columns.
-    """
+    """Yields the file and line of each row, and its values by column."""
     for name in needed:
       self.column_index(name)
     for line, row in zip(self.lines, self.rows, strict=True):
@@ -133,12 +119,9 @@ def read_table(
   ignored, in JSON files everywhere. The class labels of Parquet files that
   Hugging Face's `datasets` has written are read by name.
 
-  Args:
-    path: the file.
-    header: whether the first line of a TSV or CSV file names the columns.
-    delimiter: the character between the columns of a TSV or CSV file, or "tab".
-      Default: the tab, comma or semicolon that the header has.
-    encoding: see `text_files.decode_text`.
+  `header` says whether the first line of a TSV or CSV file names the columns,
+  `delimiter` which character separates them, or "tab". Default: the tab, comma
+  or semicolon that the header has.
   """
   path = os.fspath(path)
   name = path.lower()
@@ -160,7 +143,6 @@ def read_table(
 
 
 def _table_of(path, rows, lines, names=None):
-  """The Table of rows, which are dicts or lists."""
   files.check_holds(rows, path, "rows")
   if isinstance(rows[0], dict):
     names = list(dict.fromkeys(key for row in rows for key in row))
@@ -169,7 +151,6 @@ def _table_of(path, rows, lines, names=None):
 
 
 def _read_columns(path, text, extension, header, delimiter):
-  """The Table of a TSV or CSV file."""
   if delimiter is None:
     delimiter = _DELIMITERS[extension]
     if header:

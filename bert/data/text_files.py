@@ -45,15 +45,12 @@ _MARKS = {
 
 @contextlib.contextmanager
 def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
-  """Yields a function that writes a line, at once if to standard output.
+  """Yields a function that writes a line to a file, in gzip if it ends in .gz.
 
-  Whoever sends questions through a pipe may wait for each answer.
-
-  Args:
-    path: the file, in gzip if it ends in .gz, which is there when it is
-      complete; "-" or None for standard output.
+  The file is there when it is complete. "-" or None is standard output.
   """
   if path in (None, STREAM):
+    # Whoever sends questions through a pipe may wait for each answer.
     yield functools.partial(print, flush=True)
     return
   with contextlib.ExitStack() as stack:
@@ -66,8 +63,7 @@ def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
 def read_lines(path: str) -> Iterator[str]:
   """Yields the lines of a UTF-8 text file, or of a gzip file (.gz) of text.
 
-  Only \\n ends a line. It and a byte order mark are removed. Only a chunk of
-  the file is in memory at a time.
+  Only \\n ends a line. It and a byte order mark are removed.
   """
   for _, line in sized_lines(path):
     yield line.removesuffix("\n")
@@ -81,11 +77,8 @@ def sized_lines(
 ) -> Iterator[tuple[int, str]]:
   """Yields the size in bytes and the text of each line in a part of a file.
 
-  Args:
-    path: see `read_lines`.
-    start: where the part begins, in bytes of the uncompressed text.
-    stop: the part ends with the line that reaches this byte.
-    copy_to: also gets the uncompressed text.
+  The part begins at `start`, in bytes of the uncompressed text, and ends with
+  the line that reaches `stop`. `copy_to` gets the uncompressed text, too.
   """
   number, position = 0, start
   with contextlib.ExitStack() as stack:
@@ -99,7 +92,6 @@ def sized_lines(
           text = line.decode()
         except UnicodeDecodeError as error:
           raise _not_utf8(f"{path}:{number}", error, position) from error
-        # The file may begin with a byte order mark.
         yield len(line), text if position else text.removeprefix("\ufeff")
         position += len(line)
         if position >= stop:
@@ -125,10 +117,7 @@ def _open_uncompressed(path):
 
 
 def _not_utf8(where, error, offset=0, encoding=None):
-  """The UserError for bytes at an offset of a file that are not UTF-8.
-
-  If the script has the flag --encoding, they are not `encoding`.
-  """
+  """The UserError for bytes at an offset that are not UTF-8, or --encoding."""
   content = error.object
   formats = {} if offset else _OTHER_FORMATS
   for pattern, remedy in formats.items():
@@ -153,10 +142,7 @@ def _not_utf8(where, error, offset=0, encoding=None):
 
 @contextlib.contextmanager
 def open_input(path: str) -> Iterator[tuple[BinaryIO, str]]:
-  """Opens a text file, a gzip file of text, a pipe, or standard input ("-").
-
-  Yields a reader, and its name for messages.
-  """
+  """Yields a reader of a file, .gz, pipe or "-", and its name for errors."""
   if path == STREAM:
     yield sys.stdin.buffer, "standard input"
     return
@@ -169,8 +155,7 @@ def lines_as_they_come(
 ) -> Iterator[list[tuple[str, str]]]:
   """Yields lists of the lines that have arrived, waiting for at least one.
 
-  Each of at most `max_lines` lines is a pair: where it is, NAME:NUMBER, and its
-  text, without \\n or \\r\\n.
+  A line is a pair: where it is, NAME:NUMBER, and its text, without \\r\\n.
   """
   number = position = 0
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
@@ -229,8 +214,7 @@ def read_text(path: str, encoding: str | None = None) -> str:
 def decode_text(path: str, content: bytes, encoding: str | None = None) -> str:
   """The content of a file as text, without a byte order mark.
 
-  If it begins with the mark of UTF-8, UTF-16 or UTF-32, it is in that encoding;
-  else in `encoding`, the value of the flag of this name; without one, in UTF-8.
+  The mark says its encoding; without one, it is --encoding, or else UTF-8.
   """
   found = (name for mark, name in _MARKS.items() if content.startswith(mark))
   name = next(found, encoding or "utf-8")

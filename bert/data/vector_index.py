@@ -6,16 +6,18 @@
     scores, numbers = index.top_k(queries, 10)[0]
     index.rows(numbers)[0].text
 
-The rows are in blocks. A block is a NumPy array of vectors, a file of JSON
-Lines with an id, a text and fields on each line, and the offsets of these
-lines. index.json names the blocks. An update writes new blocks beside the old
-ones and then replaces index.json, so an interrupted update changes nothing.
+A block of rows is a NumPy array of vectors, a file of JSON Lines with an id, a
+text and fields on each line, and the offsets of these lines. index.json names
+the blocks. It is replaced when new blocks are written beside the old ones, so
+an interrupted update changes nothing.
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -44,11 +46,11 @@ Hits = tuple[np.ndarray, np.ndarray]
 
 
 class Row(NamedTuple):
-  """A text of an index."""
+  """A text of an index, its unique id, and more values of any JSON type."""
 
-  id: str  # Unique in the index.
-  text: str  # What its vector stands for.
-  fields: dict  # More values, of any JSON type.
+  id: str
+  text: str
+  fields: dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +66,7 @@ class Header:
 
 
 class Block:
-  """Rows whose files have a common name.
-
-  Args:
-    path: the files without their extensions.
-    count: number of rows, and so of `vectors` [count, width].
-    size: bytes of the file of rows.
-  """
+  """`count` rows, whose files are at `path`; that of rows has `size` bytes."""
 
   def __init__(self, path: str, header: Header, count: int, size: int):
     self.path, self.size = path, size
@@ -131,40 +127,32 @@ class VectorIndex:
       ]
     except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
       raise files.damaged(folder, repr(error)) from error
-    self._starts = np.cumsum([0, *map(len, self.blocks)])
+    self._starts = list(itertools.accumulate(map(len, self.blocks), initial=0))
 
   def __len__(self) -> int:
-    return int(self._starts[-1])
+    return self._starts[-1]
 
   def numbered_blocks(self) -> Iterator[tuple[int, Block]]:
     """Yields each block with the number of its first row."""
-    return zip(self._starts.tolist(), self.blocks, strict=False)
+    return zip(self._starts, self.blocks, strict=False)
 
-  def _by_block(self, numbers):
-    """Yields blocks, the positions in `numbers` of theirs, and their rows."""
-    numbers = np.asarray(numbers, np.int64)
-    blocks = np.searchsorted(self._starts, numbers, side="right") - 1
-    for index in np.unique(blocks):
-      positions = np.flatnonzero(blocks == index)
-      yield (
-        self.blocks[index],
-        positions,
-        numbers[positions] - self._starts[index],
-      )
+  def _blocks_of(self, numbers):
+    """Yields the block of each row, and the number of the row there."""
+    for number in map(int, numbers):
+      index = bisect.bisect_right(self._starts, number) - 1
+      yield self.blocks[index], number - self._starts[index]
 
   def rows(self, numbers: Sequence[int]) -> list[Row]:
     """The rows with these numbers, counted from 0."""
-    found = [None] * len(numbers)
-    for block, positions, inside in self._by_block(numbers):
-      for position, row in zip(positions, block.rows(inside), strict=True):
-        found[position] = row
-    return found
+    return [next(block.rows([n])) for block, n in self._blocks_of(numbers)]
 
   def vectors(self, numbers: Sequence[int]) -> np.ndarray:
     """The vectors of these rows, float32 [rows, width]."""
     found = np.empty([len(numbers), self.header.width], np.float32)
-    for block, positions, inside in self._by_block(numbers):
-      found[positions] = block.vectors[inside]
+    for vector, (block, number) in zip(
+      found, self._blocks_of(numbers), strict=True
+    ):
+      vector[:] = block.vectors[number]
     return found
 
   def numbers(self) -> dict[str, int]:
@@ -173,15 +161,10 @@ class VectorIndex:
     return {row.id: number for number, row in enumerate(rows)}
 
   def top_k(self, queries: np.ndarray, k: int) -> list[Hits]:
-    """The rows with the largest products with each query.
+    """The k rows with the largest products with queries, float32 [Q, width].
 
-    Args:
-      queries: float32 [Q, width].
-      k: number of rows, or fewer if the index has fewer.
-
-    Returns:
-      For each query, the scores, float32 [k], largest first, and the numbers of
-      the rows, int64 [k]. Of equal scores, the lower number comes first.
+    Returns for each query the scores, float32 [k], largest first, and the
+    numbers of the rows, int64 [k]. Of equal scores, the lower number is first.
     """
     found = []
     for start in range(0, len(queries), _QUERIES):
@@ -208,9 +191,8 @@ class VectorIndex:
 def _as_floats(vectors, bits):
   """The float32 values of float16 vectors, times 2^-112, in place of `bits`.
 
-  NumPy converts float16 to float32 one by one. This takes a third of the time,
-  and is exact for all finite numbers: shifting the bits puts sign, exponent and
-  fraction in the places of a float32, whose exponent then is 112 too small.
+  It takes less than half of NumPy's time, and is exact for finite numbers:
+  shifted bits are those of a float32, but for an exponent that is 112 too low.
   """
   bits[...] = vectors.view(np.int16)
   bits <<= 13
@@ -219,11 +201,7 @@ def _as_floats(vectors, bits):
 
 
 class Best:
-  """The k rows with the highest scores so far, for each of `count` queries.
-
-  Attributes:
-    hits: for each query, scores and numbers; see `VectorIndex.top_k`.
-  """
+  """Collects the `hits` of `VectorIndex.top_k` for `count` queries."""
 
   def __init__(self, count: int, k: int):
     self._k = k
@@ -273,9 +251,8 @@ def update(
 ) -> None:
   """Changes the index in a folder, which `locked` has locked.
 
-  Blocks that keep all of their rows stay as they are, but for the last one.
-
   Args:
+    folder, header: where the index is, and its new header.
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].
@@ -296,8 +273,6 @@ def update(
 
 
 class _Writer:
-  """Writes the blocks of an index, and at last its index.json."""
-
   def __init__(self, folder, header, next_block):
     self._folder, self._header = folder, header
     self._next = next_block
@@ -310,7 +285,6 @@ class _Writer:
     return len(block) == self._most
 
   def keep(self, block):
-    """Takes a block as it is."""
     self._flush()
     name = os.path.basename(block.path)
     entry = {"name": name, "count": len(block), "size": block.size}
@@ -323,7 +297,6 @@ class _Writer:
       self._flush()
 
   def _flush(self):
-    """Writes a block of the rows that wait."""
     if not self._rows:
       return
     rows, self._rows = self._rows[: self._most], self._rows[self._most :]

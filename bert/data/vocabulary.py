@@ -3,9 +3,8 @@
     counts = count_words(lines, word_splitter("wordpiece"))
     pieces = learn_wordpiece(counts.words, vocab_size=30522)
 
-Text is split into words as by the tokenizer. Every 50th line is held out to
-report how well the vocabulary covers new text. Equal counts and arguments give
-equal results.
+Every 50th line is held out to report how well the vocabulary covers new text.
+Equal counts and arguments give equal results.
 """
 
 import collections
@@ -17,7 +16,6 @@ from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError
-from bert.data import files
 
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50
@@ -46,7 +44,7 @@ class WordCounts(NamedTuple):
 def word_splitter(
   model_type: str, do_lower_case: bool = True
 ) -> Callable[[str], list[str]]:
-  """A function that splits text into the words that are split into pieces."""
+  """A function that splits text into the words that pieces are made of."""
   if model_type == "wordpiece":
     return tokenization.BasicTokenizer(do_lower_case).tokenize
   if do_lower_case:
@@ -98,10 +96,10 @@ def learn_wordpiece(
 
   Args:
     words: counts of words.
-    vocab_size: maximum number of pieces, the special and unused ones included.
-    min_frequency: minimum number of occurrences of a merged piece, and of a
-      character. Words with a rarer character are ignored, because the tokenizer
-      could not split them.
+    vocab_size: maximum number of pieces, special and unused ones included.
+    num_unused: number of pieces [unused0], [unused1], ...
+    min_frequency: minimum count of a merged piece, and of a character. Words
+      with rarer characters are ignored, as the tokenizer could not split them.
 
   Returns:
     The special pieces, the characters, and the merged pieces by frequency.
@@ -163,11 +161,8 @@ def learn_sentencepiece(
 ) -> bytes:
   """Learns a SentencePiece model (Kudo & Richardson 2018).
 
-  Rarer characters than `min_frequency` become [UNK]. The other arguments are
-  those of `learn_wordpiece`, and `model_type`, "unigram" or "bpe".
-
-  Returns:
-    The content of the model file.
+  `model_type` is "unigram" or "bpe"; characters that are rarer than
+  `min_frequency` become [UNK]. Returns the content of the model file.
   """
   import sentencepiece
 
@@ -228,7 +223,6 @@ def report(
     f"{num_pieces / total:.2f} pieces per word"
   )
   if missed:
-    # By count, and alphabetically for equal counts.
     ranked = sorted(missed.items(), key=lambda item: (-item[1], item[0]))
     listed = " ".join(f"{word} ({n:,})" for word, n in ranked[:10])
     text += f"\nmost frequent words that are not fully known: {listed}"
@@ -248,12 +242,8 @@ def choose_pieces(
   A candidate is a run of up to eight neighboring pieces in a word, joined to
   one piece. It saves the number of pieces that it replaces, less one, wherever
   the run occurs. The best candidate is taken again and again. Later ones are
-  counted on the words as they are then. Words that cannot be split are ignored.
-
-  Args:
-    words: counts of words.
-    num_new: maximum number of new pieces. There are fewer if no other word of
-      several pieces occurs twice.
+  counted on the words as they are then. There are fewer than `num_new` if no
+  other word of several pieces occurs twice.
   """
   split, runs = {}, collections.defaultdict(set)
   saved = collections.Counter()
@@ -298,7 +288,6 @@ def join_pieces(run: Sequence[str]) -> str:
 
 
 def _merged(pieces, run, piece):
-  """The pieces, with one piece in place of each occurrence of a run."""
   merged, index = [], 0
   while index < len(pieces):
     if tuple(pieces[index : index + len(run)]) == run:
@@ -311,7 +300,6 @@ def _merged(pieces, run, piece):
 
 
 def _runs(pieces):
-  """Yields the runs of two pieces or more."""
   for start in range(len(pieces)):
     for end in range(start + 2, min(start + _MAX_RUN, len(pieces)) + 1):
       yield tuple(pieces[start:end])
@@ -340,16 +328,3 @@ def check_special_pieces(
         f"{path} has no piece {piece}; pass the file that came with the model, "
         f"or that of a released one"
       )
-
-
-def find_repeated(
-  tokenizer: tokenization.FullTokenizer, path: str
-) -> tuple[str, int, int] | None:
-  """A piece that a vocabulary repeats, its first line and its last, or None."""
-  # A piece gets the id of its last line, so the ids of repeated lines are free.
-  unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
-  if not unused:
-    return None
-  first = min(unused)
-  piece = files.read_bytes(path).split(b"\n")[first].decode().strip()
-  return piece, first + 1, tokenizer.vocab[piece] + 1

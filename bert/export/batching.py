@@ -25,8 +25,6 @@ class StoppedError(Exception):
 
 
 class _Waiting:
-  """A text that waits for its answer."""
-
   def __init__(self, item, length):
     self.item = item
     self.length = length
@@ -38,16 +36,13 @@ class Batcher:
   """Answers batches one after another, in a thread of its own.
 
   A batch is formed when `max_batch` texts are waiting, or when the oldest has
-  waited for `max_wait`. It has the oldest, and those that are nearest to it in
-  length, so that little of it is padding. A text whose request has ended is
-  left out. A batch cannot be interrupted, so its length is limited, too.
+  waited for `max_wait` seconds. It has the oldest, and those that are nearest
+  to it in length, so that little of it is padding. A batch cannot be
+  interrupted, so the sum of their lengths is limited to `max_length`, too.
 
   Args:
     answer: from a list of items to the list of their answers.
     length: the length of an item.
-    max_batch: number of items in a batch.
-    max_length: length of the items in a batch, except for a single item.
-    max_wait: seconds that an item waits for others.
     max_queue: number of items that may wait.
     on_batch: called with the size of each batch, and the seconds it took.
   """
@@ -80,10 +75,9 @@ class Batcher:
 
   def start(self) -> None:
     """Starts to answer, in the running event loop."""
-    self._task = asyncio.get_running_loop().create_task(self._run())
+    self._task = asyncio.create_task(self._run())
 
   def is_alive(self) -> bool:
-    """Whether it answers."""
     return self._task is not None and not self._task.done()
 
   async def stop(self) -> None:
@@ -96,13 +90,7 @@ class Batcher:
       self._thread.shutdown()
 
   async def submit(self, items: Sequence) -> list:
-    """The answers to some items.
-
-    Raises:
-      QueueFullError: too many are waiting.
-      StoppedError: the batcher has ended.
-      Exception: what `answer` raises for one of them.
-    """
+    """The answers to items; raises what `answer` raises for one of them."""
     if not self.is_alive():
       raise StoppedError("the model does not answer")
     if len(self._waiting) + len(items) > self._max_queue:
@@ -117,7 +105,7 @@ class Batcher:
     finally:
       for waiting in new:
         waiting.future.cancel()
-      self._remove_done()
+      self._waiting = [w for w in self._waiting if not w.future.done()]
 
   async def _run(self):
     batch = []
@@ -167,10 +155,6 @@ class Batcher:
       batch.append(waiting)
     self._waiting = [w for w in self._waiting if w not in batch]
     return batch
-
-  def _remove_done(self):
-    """Removes the items of requests that have ended from the queue."""
-    self._waiting = [w for w in self._waiting if not w.future.done()]
 
   async def _compute(self, items):
     """The answer to each item, or the exception that it raises."""

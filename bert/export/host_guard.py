@@ -23,12 +23,7 @@ _BAD_REQUEST, _FORBIDDEN = 400, 403
 
 
 def allowed_hosts(address: str, names: Collection[str]) -> frozenset[str]:
-  """The hosts that requests may name; none for any.
-
-  Args:
-    address: the IP address that the server listens on.
-    names: further names, by which a proxy or a network knows it.
-  """
+  """The hosts that requests to an IP address may name; none for any."""
   if not (names or ipaddress.ip_address(address).is_loopback):
     return frozenset()
   hosts = (*_LOOPBACK, address, *names)
@@ -53,7 +48,6 @@ class HostGuard:
     await app(scope, receive, send)
 
   def _refusal(self, headers):
-    """The response to a request that is refused, or None."""
     if "content-length" in headers and "transfer-encoding" in headers:
       reason = "the request has both Content-Length and Transfer-Encoding"
       close = {"Connection": "close"}

@@ -49,20 +49,12 @@ Contents = dict[str, str | bytes]
 def to_huggingface(model_dir: str, output_dir: str) -> str:
   """Writes a model as `config.json`, `model.safetensors` and a tokenizer.
 
-  The scale of a regression becomes part of its output layer. A model of vectors
-  becomes a folder of sentence-transformers.
-
-  Args:
-    model_dir: the folder of a model, or a checkpoint beside its configuration.
-    output_dir: the folder to write.
-
-  Returns:
-    The architecture, such as "BertForSequenceClassification".
+  `model_dir` is its folder, or a checkpoint beside its configuration. The scale
+  of a regression becomes part of its output layer. A model of vectors becomes a
+  folder of sentence-transformers. Returns the architecture.
   """
-  prefix, model = _find_model(model_dir)
+  folder, model, task, weights = _read_model(model_dir)
   model_folder.check_vocabulary(model)
-  task = _find_task(os.path.dirname(prefix), model)
-  weights = _read_weights(prefix, model.config, task)
   step = weights.pop(names.STEP, None)
   config = huggingface_config.their_fields(model.config)
   pad_id = model.tokenizer.vocab.get(model.tokenizer.special.pad, 0)
@@ -84,7 +76,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     ): np.ascontiguousarray(names.exchanged(name, value))
     for name, value in weights.items()
   }
-  contents |= _tokenizer_files(os.path.dirname(prefix), model)
+  contents |= _tokenizer_files(folder, model)
   config |= {"architectures": [architecture], **fields}
   contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
@@ -98,40 +90,28 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
 
 
 def to_tensorflow(model_dir: str, output_dir: str) -> str:
-  """Writes a model, as for `to_huggingface`, as an unzipped release has it.
-
-  Returns the number of tensors and parameters in words.
-  """
-  prefix, model = _find_model(model_dir)
-  folder = os.path.dirname(prefix)
-  task = _find_task(folder, model)
-  weights = _read_weights(prefix, model.config, task)
+  """Writes a model as an unzipped release has it; returns its size in words."""
+  folder, model, task, weights = _read_model(model_dir)
   contents = _vocab_files(folder, model.tokenizer)
   if task:
     contents[task_file.NAME] = task_file.content(task.kind, task.settings)
   contents["bert_config.json"] = model.config_json()
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, weights, contents)
-  return _count(weights.values())
+  parameters = sum(int(np.size(value)) for value in weights.values())
+  return f"{plural(len(weights), 'tensor')}, {parameters:,} parameters"
 
 
-def _find_model(model_dir):
-  """The checkpoint that a path refers to, and the Model in its folder."""
+def _read_model(model_dir):
+  """The folder of a Model, the Model, its Task or None, and its weights."""
   prefix = checkpoints.find_checkpoint(model_dir)
   if not files.is_remote(prefix):
     prefix = os.path.abspath(prefix)
-  return prefix, model_folder.find_model(os.path.dirname(prefix))
-
-
-def _find_task(folder, model):
-  """The Task of the model in a folder; None without one."""
+  folder = os.path.dirname(prefix)
+  model = model_folder.find_model(folder)
   kind, fields = task_file.read(folder)
-  return kind and loaded_model.make_task(model, kind, fields, folder)
-
-
-def _count(values):
-  parameters = sum(int(np.size(value)) for value in values)
-  return f"{plural(len(values), 'tensor')}, {parameters:,} parameters"
+  task = kind and loaded_model.make_task(model, kind, fields, folder)
+  return folder, model, task, _read_weights(prefix, model.config, task)
 
 
 def _read_weights(prefix, config, task):
@@ -162,10 +142,7 @@ def _read_weights(prefix, config, task):
 
 
 def _head_shapes(checkpoint, config):
-  """Name and shape of the variables of the heads of a model without a task.
-
-  A head that is there in part should be there as a whole.
-  """
+  """Name and shape of the variables of the heads of a model without a task."""
   shapes, size = checkpoint.shapes, config.hidden_size
   parts = {name.rpartition("/")[0] for name in shapes}
   folder = os.path.dirname(checkpoint.prefix)
@@ -203,7 +180,6 @@ def _describe_head(family, task, weights):
 
 
 def _json(fields, **options):
-  """The content of a file."""
   return json.dumps(fields, indent=2, ensure_ascii=False, **options) + "\n"
 
 
@@ -246,58 +222,28 @@ def _tokenizer_files(folder, model) -> Contents:
   settings |= {
     "clean_up_tokenization_spaces": False,
     "model_max_length": trained,
-    **_special_tokens(tokenizer),
   }
+  special = {"unk": tokenizer.unk_token, **tokenizer.special._asdict()}
+  for role in ("unk", "sep", "pad", "cls", "mask"):
+    if special[role] in tokenizer.vocab:
+      settings[f"{role}_token"] = special[role]
   name = huggingface_config.TOKENIZER_NAME
   return {**contents, name: _json(settings)}
-
-
-def _special_tokens(tokenizer):
-  """The special pieces that a vocabulary has, by the names of settings."""
-  special = tokenizer.special
-  found = {
-    "unk_token": tokenizer.unk_token,
-    "sep_token": special.sep,
-    "pad_token": special.pad,
-    "cls_token": special.cls,
-    "mask_token": special.mask,
-  }
-  return {n: piece for n, piece in found.items() if piece in tokenizer.vocab}
 
 
 def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
   """A `tokenizers.Tokenizer` that splits text as `FullTokenizer` does.
 
   The exception: special tokens in a text, such as [MASK], are not split.
-
-  Args:
-    vocab: from word piece to id.
-    do_lower_case: lower-case and strip accents.
   """
   import tokenizers
-  from tokenizers import decoders, models, normalizers, pre_tokenizers
-  from tokenizers import processors
 
-  tokenizer = tokenizers.Tokenizer(
-    models.WordPiece(
-      dict(vocab),
-      unk_token=tokenization.UNKNOWN,
-      max_input_chars_per_word=tokenization.MAX_WORD_LENGTH,
-    )
-  )
-  tokenizer.normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
-  tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-  ends = ("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"])
-  tokenizer.post_processor = processors.BertProcessing(*ends)
-  tokenizer.decoder = decoders.WordPiece()
-  special = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")
-  special = [token for token in special if token in vocab]
-  tokenizer.add_special_tokens(special)
-  return tokenizer
+  made = tokenizers.BertWordPieceTokenizer(dict(vocab), lowercase=do_lower_case)
+  made.model.max_input_chars_per_word = tokenization.MAX_WORD_LENGTH
+  return made
 
 
 def _safetensors(tensors, step):
-  """The content of a safetensors file."""
   metadata = {"format": "pt"}
   if step is not None:
     metadata[names.STEP] = str(step)

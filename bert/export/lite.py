@@ -14,13 +14,7 @@ def write_lite(
   Its inputs are `input_ids`, `input_mask` and `segment_ids`, int32 [1, S], or
   [1, 1, S] for one of several choices. Its outputs are those of
   `graph.compute`. Both have these names in the signature `serving_default`.
-
-  Args:
-    graph, path: the model, and the file.
-    seq_length: S.
-    quantize: "none" stores weights as float32, "float16" in half the size.
-      "dynamic" stores the weights of products as int8, in a quarter of it, and
-      quantizes the activations as they come.
+  `quantize` is a value of --quantize.
   """
 
   @tf.function(autograph=False)

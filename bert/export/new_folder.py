@@ -23,10 +23,7 @@ _MODEL_FILES = (
 
 
 def check_is_new(path: str) -> None:
-  """Raises UserError unless a path is missing, or an unused empty folder.
-
-  What a killed export has left does not count.
-  """
+  """Raises UserError unless a path is missing, or an unused empty folder."""
   if not files.exists(path):
     return
   found = files.listdir(path) if files.isdir(path) else [""]
@@ -44,8 +41,7 @@ def new_folder(target: str) -> Iterator[str]:
   """Yields a folder whose content `target` gets when it is complete.
 
   Only one process at a time writes to `target`. It stays if it was there, as it
-  may be a mount point or the current folder. A remote `target` is itself the
-  folder.
+  may be a mount point. A remote `target` is itself the folder.
   """
   if files.is_remote(target):
     files.makedirs(target)

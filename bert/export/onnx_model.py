@@ -3,16 +3,8 @@
     write_onnx("/tmp/mrpc_output", "/tmp/mrpc.onnx", "none")
 
 The inputs are input_ids, input_mask and segment_ids, int64 [batch, length], or
-[batch, choices, length] for multiple choice. The outputs have the names of the
-task's predictions:
-- classification: logits and probabilities [batch, labels]; for a regression,
-  probabilities are the numbers
-- SQuAD: start_logits and end_logits [batch, length]
-- labeled words: labels, int64, and probabilities [batch, length]
-- multiple choice: logits and probabilities [batch, choices]
-- a model of vectors: vectors [batch, H], as its folder says how to pool them
-- a model without a task: sequence_output [batch, length, H] and pooled_output
-  [batch, H], which is missing if the checkpoint has no pooler
+[batch, choices, length] for multiple choice. The outputs are the predictions of
+the task, or `sequence_output` and `pooled_output`; see docs/export.md.
 """
 
 import contextlib
@@ -35,11 +27,7 @@ from bert.training.onnx_graph import (
 
 
 def write_onnx(model_dir: str, path: str, quantize: str) -> None:
-  """Writes the model in a folder as an ONNX file.
-
-  With `quantize="dynamic"`, weights are in int8, and products of int8 with
-  activations that are quantized when they are known; with "none", in float32.
-  """
+  """Writes the model in a folder as an ONNX file, by a value of --quantize."""
   flag = f"--quantize={quantize}"
   if quantize == "dynamic":
     require_package("onnxruntime", flag, runtimes.REQUIREMENTS)
@@ -65,10 +53,8 @@ def task_graph(model_dir: str) -> OnnxGraph:
     task.optional_variables(),
   )
   # What ONNX files do not compute of vectors.
-  for name, known in (
-    ("layer_combination", "last"),
-    ("exclude_special", False),
-  ):
+  known_settings = {"layer_combination": "last", "exclude_special": False}
+  for name, known in known_settings.items():
     if (found := getattr(task.settings, name, known)) != known:
       raise UserError(
         f"the model has {name}={found}, which ONNX files cannot have; export a "
@@ -125,7 +111,6 @@ def _axis_name(axis):
 
 
 def _encoder_graph(weights, config):
-  """The graph of an encoder without a task."""
   graph = OnnxGraph(weights)
   last = layer_name(config.num_hidden_layers - 1)
   has_pooler = checkpoints.POOLER[0] in weights

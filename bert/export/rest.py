@@ -1,9 +1,7 @@
 """The requests and responses of TensorFlow Serving's REST interface.
 
 The format is described at https://www.tensorflow.org/tfx/serving/api_rest. A
-string may be an object with the only key "b64", its UTF-8 in base64. Each
-reader takes the JSON of a request, and returns the inputs of the model and a
-function from the model's answers to the JSON of the response.
+string may be an object with the only key "b64", its UTF-8 in base64.
 """
 
 import base64
@@ -27,17 +25,11 @@ _LISTS = ("choices", "entities", "labels", "probabilities", "vector")
 
 
 class Call(NamedTuple):
-  """A request.
+  """A request."""
 
-  Attributes:
-    items: the inputs of the model.
-    respond: from the answers to the items to the JSON of the response.
-    rounds: whether `respond` gets the answers as JSON has them, rounded.
-  """
-
-  items: list[Texts]
-  respond: Callable[[list[dict]], dict]
-  rounds: bool = True
+  items: list[Texts]  # The inputs of the model.
+  respond: Callable[[list[dict]], dict]  # From answers to the response's JSON.
+  rounds: bool = True  # Whether `respond` gets the answers by `to_json`.
 
   def finish(self, answers: list[dict]) -> dict:
     """The JSON of the response."""
@@ -99,29 +91,18 @@ READERS = {
 
 def status() -> dict:
   """The response to GET /v1/models/NAME."""
-  return {
-    "model_version_status": [
-      {
-        "version": VERSION,
-        "state": "AVAILABLE",
-        "status": {"error_code": "OK", "error_message": ""},
-      }
-    ]
-  }
+  status = {"error_code": "OK", "error_message": ""}
+  version = {"version": VERSION, "state": "AVAILABLE", "status": status}
+  return {"model_version_status": [version]}
 
 
 def metadata(model: LoadedModel, name: str) -> dict:
   """The response to GET /v1/models/NAME/metadata: names, types and ranks."""
 
   def tensor(tensor_name, dtype):
-    return {
-      "name": tensor_name,
-      "dtype": dtype,
-      "tensor_shape": {
-        "dim": [{"size": "-1", "name": ""}] * (1 + (tensor_name in _LISTS)),
-        "unknown_rank": False,
-      },
-    }
+    sizes = [{"size": "-1", "name": ""}] * (1 + (tensor_name in _LISTS))
+    shape = {"dim": sizes, "unknown_rank": False}
+    return {"name": tensor_name, "dtype": dtype, "tensor_shape": shape}
 
   inputs = {f.name: tensor(f.name, "DT_STRING") for f in model.fields}
   outputs = {n: tensor(n, dtype) for n, dtype in model.outputs.items()}
@@ -137,10 +118,8 @@ def metadata(model: LoadedModel, name: str) -> dict:
 
 
 def to_json(answer: dict) -> dict:
-  """An answer as JSON has it, with rounded probabilities and vectors.
-
-  The number of a regression is rounded by its scale already.
-  """
+  """An answer as JSON has it, with rounded probabilities and vectors."""
+  # The number of a regression is rounded by its scale already.
   return {n: v if n == "value" else _rounded(v) for n, v in answer.items()}
 
 

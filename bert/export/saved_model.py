@@ -43,8 +43,6 @@ def hub_outputs(
 
 
 class _Encoding(tf.Module):
-  """A function of sequences, and its weights."""
-
   # Lists, because the properties of tf.Module are not saved.
   variables = trainable_variables = ()
   more_inputs = ()
@@ -79,10 +77,8 @@ class _Weights(variables.VariableStore):
 class Encoder(_Encoding):
   """The encoder in the folder of a model, for `hub.load` and `hub.KerasLayer`.
 
-  Attributes:
-    mlm: the same with the head of masked words, if the checkpoint has it.
-    vocab_file: the file of the tokenizer, an asset.
-    do_lower_case: whether the model reads lower-cased text, a bool variable.
+  `mlm` is the same with the head of masked words, if the checkpoint has it;
+  `vocab_file` is an asset, `do_lower_case` a variable.
   """
 
   def __init__(self, model_dir: str):
@@ -115,16 +111,10 @@ class Encoder(_Encoding):
   def __call__(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False
   ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-    """The vectors of a batch.
+    """The vectors of a batch, from the three SEQUENCES, int32 [B, S].
 
-    Args:
-      inputs: `input_word_ids`, `input_mask` and `input_type_ids`, int32 [B, S].
-      training: whether dropout is on.
-
-    Returns:
-      `pooled_output` and `default`, float [B, H], which are equal;
-      `sequence_output`, float [B, S, H]; `encoder_outputs`, L of them, the
-      outputs of the layers.
+    `pooled_output` and `default`, float [B, H], are equal; `sequence_output` is
+    float [B, S, H], and so are the L `encoder_outputs`.
     """
     sequences = (inputs[name] for name in SEQUENCES)
     with self._store:
@@ -143,8 +133,6 @@ class Encoder(_Encoding):
 
 
 class _MaskedWords(_Encoding):
-  """An encoder with the head that predicts masked words."""
-
   more_inputs = (_POSITIONS,)
 
   def __init__(self, encoder, names):
@@ -173,13 +161,9 @@ class _MaskedWords(_Encoding):
 class Preprocessor(tf.Module):
   """From texts to the encoder's inputs, for `hub.load` and `hub.KerasLayer`.
 
-  Args:
-    tokenizer: a GraphTokenizer.
-    seq_length: S of `__call__`.
-
-  Attributes:
-    tokenize: from texts, string [N], to ids, int32 [N, (words), (pieces)];
-      `tokenize.get_special_tokens_dict()` has the ids of special pieces.
+  `seq_length` is S of `__call__`. `tokenize` goes from texts, string [N], to
+  ids, int32 [N, (words), (pieces)]; `tokenize.get_special_tokens_dict()` has
+  the ids of special pieces.
   """
 
   def __init__(self, tokenizer: text_graph.GraphTokenizer, seq_length: int):
@@ -209,27 +193,17 @@ class Preprocessor(tf.Module):
   def bert_pack_inputs(
     self, inputs: Sequence[tf.RaggedTensor], seq_length: tf.Tensor | int = 128
   ) -> dict[str, tf.Tensor]:
-    """The encoder's inputs, int32 [N, S], for texts or pairs.
+    """The encoder's inputs, int32 [N, S], for one or two outputs of `tokenize`.
 
-    Longer ones are truncated, the longer segment of a pair first.
-
-    Args:
-      inputs: one or two outputs of `tokenize`, with or without the axis of
-        words.
-      seq_length: S.
+    They may lack the axis of words. The longer segment is truncated first.
     """
     flat = [s.merge_dims(1, 2) if s.shape.rank == 3 else s for s in inputs]
-    return self._pack(flat, tf.convert_to_tensor(seq_length))
-
-  @tf.function(autograph=False)
-  def _pack(self, segments, seq_length):
-    rows = text_rows.pack_truncated(segments, self._vocab, seq_length)
+    length = tf.convert_to_tensor(seq_length)
+    rows = text_rows.pack_truncated(flat, self._vocab, length)
     return dict(zip(SEQUENCES, rows.values(), strict=True))
 
 
 class _Tokenize(tf.Module):
-  """The tokenizer of a Preprocessor."""
-
   def __init__(self, tokenizer):
     super().__init__("tokenize")
     self._tokenizer = tokenizer

@@ -2,9 +2,8 @@
 
     write_release("bert_en_uncased_L-12_H-768_A-12_4", "uncased")
 
-Only variables are read; no function of the SavedModel is loaded or run. The
-names are those of BERT encoders on TF-Hub, of TensorFlow's model garden, and
-the original's.
+No function of the SavedModel is loaded or run. The names are those of BERT on
+TF-Hub, of TensorFlow's model garden, and the original's.
 """
 
 from __future__ import annotations
@@ -72,14 +71,15 @@ def write_release(folder: str, output_dir: str) -> str:
   """Writes the encoder of a SavedModel as an unzipped release has it.
 
   The configuration follows from the shapes, unless there is a bert_config.json.
-  The vocabulary is that of the assets, if there is one. The casing is that of
-  the variable `do_lower_case`, of bert_config.json, or of the folder's name.
-  Returns the number of tensors in words.
+  The casing is that of the variable `do_lower_case`, of bert_config.json, or of
+  the folder's name. Returns the number of tensors in words.
   """
   try:
     values, do_lower_case, num_heads = _read(folder)
     config = _find_config(folder, values, num_heads)
-    _check_is_whole(values, config)
+    for name, shape in modeling.variable_shapes(config).items():
+      if name not in values or list(values[name].shape) != list(shape):
+        raise ValueError(f"no {name} {list(shape)}")
   except ValueError as error:
     raise UserError(
       f"{folder} has not all variables of one BERT encoder under known names "
@@ -103,13 +103,6 @@ def write_release(folder: str, output_dir: str) -> str:
   return plural(len(values), "tensor")
 
 
-def _check_is_whole(values, config):
-  """Raises ValueError for a variable that is missing or has another shape."""
-  for name, shape in modeling.variable_shapes(config).items():
-    if name not in values or list(values[name].shape) != list(shape):
-      raise ValueError(f"no {name} {list(shape)}")
-
-
 def _read(folder):
   """Our variables by name; whether text is lower-cased, or None; heads."""
   prefix = os.path.join(folder, "variables", "variables")
@@ -119,8 +112,8 @@ def _read(folder):
   values, num_heads, found = {}, None, {}
   for key, name in names.items():
     ours = _our_name(name)
-    is_state = checkpoints.is_training_state(ours or "")
-    if ours and not is_state and not _is_slot(name, known):
+    is_slot = any(name[m.end() :] in known for m in _SLOT.finditer(name))
+    if ours and not is_slot and not checkpoints.is_training_state(ours):
       if ours in found:
         raise ValueError(f"two for {ours}: {found[ours]} and {name}")
       found[ours] = name
@@ -147,13 +140,7 @@ def _find_casing(folder, config):
   return do_lower_case is not False
 
 
-def _is_slot(name, names):
-  """Whether a variable is an optimizer's, for another of these names."""
-  return any(name[match.end() :] in names for match in _SLOT.finditer(name))
-
-
 def _names_by_key(checkpoint) -> Mapping[str, str]:
-  """The name of each variable, by its key in a checkpoint."""
   if _GRAPH_KEY not in checkpoint:
     return {name: name for name in checkpoint.shapes}
   from tensorflow.core.protobuf import trackable_object_graph_pb2
@@ -170,7 +157,6 @@ def _names_by_key(checkpoint) -> Mapping[str, str]:
 
 
 def _our_name(name):
-  """Our name of a variable; None for others."""
   if huggingface_names.tensor_name(name):
     return name
   for pattern, ours in _NAMES.items():

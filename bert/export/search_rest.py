@@ -3,8 +3,7 @@
     reader = Reader(model, "faq", searcher)
     reader.read_answer(model, {"query": "Where is my order?", "top_k": 3})
 
-`/v1/embeddings` has the form of OpenAI's service, and `/v1/rerank` that of
-Cohere's and Jina's, so clients of these work.
+Clients of OpenAI's embeddings, and of Cohere's and Jina's reranking, work.
 """
 
 import base64
@@ -58,7 +57,12 @@ class Reader:
     if self._gives_vectors and {"text_a", "text_b"} <= names:
       rest.check_keys(body, ("text_a", "text_b"))
       items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
-      return Call(items, lambda found: _similarity(*found), rounds=False)
+
+      def respond(answers):
+        a, b = text_index.unit_vectors(answers)
+        return {"similarity": round(float(a @ b), 6)}
+
+      return Call(items, respond, rounds=False)
     return rest.read_answer(model, body)
 
   def _read_search(self, model, body):
@@ -147,7 +151,6 @@ class Reader:
 
 
 def _number(body, name, default=None, most=None):
-  """The whole number in a body, or the default."""
   value = body.get(name)
   if value is None:
     return default
@@ -157,17 +160,11 @@ def _number(body, name, default=None, most=None):
   return value
 
 
-def _similarity(*answers):
-  a, b = text_index.unit_vectors(answers)
-  return {"similarity": round(float(a @ b), 6)}
-
-
 def _base64(vector):
   return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 def _count_pieces(model, items):
-  """The number of word pieces that the model reads."""
   examples = [model.task.example(*item) for item in items]
   rows = [row for e in examples for row in model.task.rows(e, False)]
   return sum(int(np.sum(row["input_mask"])) for row in rows)

@@ -2,12 +2,9 @@
 
     app = make_app(model, "mrpc", Limits(...))
 
-`POST /answer`, the REST interface of TensorFlow Serving (see `rest`), and those
-of embeddings and reranking (see `search_rest`) answer texts. `GET /` is a page
-to try the model in a browser, `GET /healthz` is for load balancers and
-`GET /metrics` for Prometheus. Errors are one line of JSON, {"error": "..."}.
-uvicorn answers requests that are not valid HTTP, and those beyond the limit of
-connections, in plain text.
+docs/serving.md describes the requests, which `rest` and `search_rest` read.
+Errors are one line of JSON, {"error": "..."}. uvicorn answers requests that are
+not valid HTTP, and those beyond the limit of connections, in plain text.
 """
 
 import asyncio
@@ -65,17 +62,7 @@ class Limits:
   timeout_s: float
 
 
-class _Refused(Exception):
-  """A request that is not answered, with its status and the reason."""
-
-  def __init__(self, status, reason):
-    super().__init__(reason)
-    self.status = status
-
-
 class _Metrics:
-  """Counters for Prometheus."""
-
   def __init__(self):
     self.registry = registry = prometheus_client.CollectorRegistry()
     self.requests = prometheus_client.Counter(
@@ -109,8 +96,6 @@ class _Metrics:
 
 
 class _Server:
-  """The endpoints of a model."""
-
   def __init__(self, model, name, limits, searcher, relevant_label):
     self.model = model
     self.name = name
@@ -166,16 +151,13 @@ class _Server:
       raise HTTPException(405, headers={"Allow": "POST"})
     return await self.respond(request, f":{method}", *rest.READERS[method])
 
-  async def plain_request(self, request: Request) -> Response:
-    return await self.respond(request, "/answer", self.vectors.read_answer)
+  def post(self, path, read, output=None):
+    """The Route of POST; the arguments are those of `respond`."""
 
-  async def embeddings(self, request: Request) -> Response:
-    read = self.vectors.read_embeddings
-    return await self.respond(request, "/v1/embeddings", read, "vector")
+    async def endpoint(request: Request) -> Response:
+      return await self.respond(request, path, read, output)
 
-  async def rerank(self, request: Request) -> Response:
-    read = self.vectors.read_rerank
-    return await self.respond(request, "/v1/rerank", read)
+    return Route(path, endpoint, methods=["POST"])
 
   def check_name(self, request):
     """Raises HTTPException unless the request names the model."""
@@ -193,8 +175,8 @@ class _Server:
       if output and output not in self.model.outputs:
         raise UserError(f"the model has no {output}; use :predict or /answer")
       status, found = 200, await self.answer(request, read)
-    except _Refused as error:
-      status, found = error.status, str(error)
+    except HTTPException as error:
+      status, found = error.status_code, error.detail
     except InfiniteOutputError as error:
       # The fault is the model's; its path is no business of a client.
       logging.error("A request failed: %s", error)
@@ -227,7 +209,7 @@ class _Server:
       )
     except asyncio.TimeoutError as error:
       reason = f"the request did not arrive within {limit}"
-      raise _Refused(_TIMEOUT, reason) from error
+      raise HTTPException(_TIMEOUT, reason) from error
     call = self.read_call(content, read)
     answers = asyncio.ensure_future(self.compute(call))
     client_leaves = asyncio.ensure_future(request.receive())
@@ -241,13 +223,12 @@ class _Server:
         return answers.result()
       if client_leaves.done():
         raise ClientDisconnect
-      raise _Refused(_BUSY, f"no answer within {limit}")
+      raise HTTPException(_BUSY, f"no answer within {limit}")
     finally:
       answers.cancel()
       client_leaves.cancel()
 
   async def compute(self, call):
-    """The JSON of the response to a Call."""
     answers = await self.batcher.submit(call.items)
     # A search, or the JSON of many vectors, takes a while.
     return await asyncio.to_thread(call.finish, answers)
@@ -265,7 +246,7 @@ class _Server:
           break
       if size <= limit:
         return bytes(content)
-    raise _Refused(
+    raise HTTPException(
       _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
     )
 
@@ -286,7 +267,7 @@ class _Server:
     if length_of(longest) > limits.max_text_chars:
       has_choices = any(isinstance(text, list) for text in longest)
       counted = " (context and question count once for each choice)"
-      raise _Refused(
+      raise HTTPException(
         _TOO_LARGE,
         f"an input of {length_of(longest)} characters"
         f"{counted if has_choices else ''}, more than "
@@ -330,22 +311,21 @@ def make_app(
   """The server as an ASGI application.
 
   Args:
-    model: the model.
-    name: its name in /v1/models/NAME.
+    model, name: the model, and its name in /v1/models/NAME.
     limits: what it accepts.
     hosts: the hosts that requests may name, from `allowed_hosts`; () for any.
     searcher: searches an index by the vectors of the model.
     relevant_label: see `search.Reranker`; of a classifier of pairs.
   """
   server = _Server(model, name, limits, searcher, relevant_label)
-  models = "/v1/models/{name:str}"
+  models, vectors = "/v1/models/{name:str}", server.vectors
   routes = [
     Route("/", server.page),
     Route("/healthz", server.health),
     Route("/metrics", server.show_metrics),
-    Route("/answer", server.plain_request, methods=["POST"]),
-    Route("/v1/embeddings", server.embeddings, methods=["POST"]),
-    Route("/v1/rerank", server.rerank, methods=["POST"]),
+    server.post("/answer", vectors.read_answer),
+    server.post("/v1/embeddings", vectors.read_embeddings, "vector"),
+    server.post("/v1/rerank", vectors.read_rerank),
   ]
   for prefix in (models, models + "/versions/{version:str}"):
     routes += [
@@ -397,8 +377,6 @@ def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
 
 
 class _HttpServer(uvicorn.Server):
-  """Answers on every connection before it ends; see `serve`."""
-
   async def shutdown(self, sockets=None):
     # uvicorn closes connections whose request it has not read, and those that
     # wait for `accept`: their clients would see a reset.

@@ -171,17 +171,11 @@ _KINDS = {
 
 
 class Form(NamedTuple):
-  """What the page asks for.
+  """What the page asks for."""
 
-  Attributes:
-    description: what the server answers, or the kind of the task.
-    fields: the parts of an input.
-    action: the text of the button.
-  """
-
-  description: str
-  fields: Sequence[Field]
-  action: str = "Answer"
+  description: str  # What the server answers, or the kind of the task.
+  fields: Sequence[Field]  # The parts of an input.
+  action: str = "Answer"  # The text of the button.
 
 
 def page(name: str, form: Form) -> str:
@@ -200,17 +194,13 @@ def page(name: str, form: Form) -> str:
 
 
 def _field(field):
-  name = html.escape(field.name)
+  name = shown = html.escape(field.name)
   attributes = f'name="{name}" dir="auto"'
-  shown = name
   if field.is_list:
     attributes += ' data-list="1"'
     shown += " (one per line)"
-  rows = 6 if field.name == "context" or field.is_list else 3
-  if field.name == "query":
-    rows = 1
-  required = "" if field.default is not None else " required"
-  return (
-    f'<label>{shown}<textarea rows="{rows}" {attributes}{required}>'
-    f"</textarea></label>"
-  )
+  if field.default is None:
+    attributes += " required"
+  rows = 6 if field.is_list else {"context": 6, "query": 1}.get(field.name, 3)
+  area = f'<textarea rows="{rows}" {attributes}></textarea>'
+  return f"<label>{shown}{area}</label>"

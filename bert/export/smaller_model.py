@@ -1,9 +1,7 @@
 """Students: a model with some layers, or some word pieces, of another.
 
-    write_smaller("teacher", "student", layers=["0", "2", "4"])
-    write_smaller("multilingual", "german", corpus=["german.txt"])
-
-The teacher is in the format of a release.
+write_smaller("teacher", "student", layers=["0", "2", "4"])
+write_smaller("multilingual", "german", corpus=["german.txt"])
 """
 
 import collections
@@ -37,10 +35,8 @@ def write_smaller(
   """Writes a smaller model in the format of a release, with its task.
 
   Args:
-    model_dir: the folder of a model in that format.
-    output_dir: the folder to write.
-    layers: the layers to keep, "0" being the lowest, in ascending order; None
-      for all.
+    model_dir, output_dir: the folder of a model in that format, and a new one.
+    layers: the layers to keep in ascending order, "0" first; None for all.
     corpus: text files. The pieces that they do not use are dropped; the model
       computes the same for all texts in them. None keeps all pieces.
   """
@@ -48,7 +44,12 @@ def write_smaller(
   config = modeling.BertConfig.from_dict(model.config.to_dict())
   checkpoint = checkpoints.Checkpoint(model.checkpoint, weights_only=True)
   weights = {name: checkpoint[name] for name in checkpoint.shapes}
-  contents = _contents(model_dir)
+  path = model_folder.find_vocabulary(model_dir)
+  paths = [path, os.path.join(model_dir, task_file.NAME)]
+  contents = {
+    os.path.basename(path): files.read_bytes(path)
+    for path in filter(files.exists, paths)
+  }
   if layers is not None:
     shares = config.num_hidden_groups  # They are all the same layers.
     count = 0 if shares else config.num_hidden_layers
@@ -67,16 +68,6 @@ def write_smaller(
   contents["bert_config.json"] = smaller.config_json()
   with new_folder(output_dir) as folder:
     checkpoints.write_release(folder, weights, contents)
-
-
-def _contents(model_dir):
-  """The files beside the weights, by name."""
-  path = model_folder.find_vocabulary(model_dir)
-  paths = [path, os.path.join(model_dir, task_file.NAME)]
-  return {
-    os.path.basename(path): files.read_bytes(path)
-    for path in filter(files.exists, paths)
-  }
 
 
 def _cut_vocabulary(model, contents, lines):
@@ -190,10 +181,8 @@ def used_pieces(
   """The pieces that a text needs, in the order of the vocabulary.
 
   Beside the pieces of the text, they are the special ones, and those of single
-  characters of the text, of which other words consist. The text is split into
-  the same pieces with them alone: WordPiece takes the longest piece that there
-  is, a unigram model the pieces of the highest score, and all those that they
-  took are kept.
+  characters, of which other words consist. WordPiece and unigram models split
+  the text into the same pieces again, as they find all that they took.
   """
   special = tokenizer.special
   used = {special.cls, special.sep, special.mask, special.pad}

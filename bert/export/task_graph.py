@@ -1,9 +1,8 @@
 """Trained models as graphs: rows in, numbers out; or text in, answer out.
 
 A TaskGraph has the signature `serving_default`, from rows to the outputs of the
-task. A TextGraph has it from texts to answers, and the signature
-`serve_examples`, from serialized `tf.train.Example`s of rows, as the scripts
-write them.
+task. A TextGraph has it from texts to answers, and `serve_examples`, from
+serialized rows, as the scripts write them.
 """
 
 from collections.abc import Callable
@@ -23,12 +22,8 @@ Tensors = dict[str, tf.Tensor]
 class TaskGraph(tf.Module):
   """A model with rows as its input.
 
-  Attributes:
-    seq_length: maximum length of a row.
-    row_axes: number of axes of a row's features.
-    weights: the variables.
-    compute: from rows, int32 [R, S] for each of `records.SEQUENCES`, or
-      [R, N, S] of a task with several sequences in a row, to the outputs.
+  `compute` goes from rows, int32 [R, S] for each of `records.SEQUENCES`, or
+  [R, N, S] of a task with several sequences in a row, to the outputs.
   """
 
   def __init__(self, model: LoadedModel):
@@ -136,7 +131,6 @@ class TextGraph(TaskGraph):
 
 
 def _parse(examples):
-  """The features of serialized rows, padded to the longest."""
   feature = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
   parsed = tf.io.parse_example(
     examples, dict.fromkeys(records.SEQUENCES, feature)

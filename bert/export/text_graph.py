@@ -3,9 +3,8 @@
     tokenize = GraphTokenizer(tokenization.FullTokenizer("vocab.txt"))
     tokenize(tf.constant(["Unaffable!"]))  # [[[14477, 20961, 3468], [999]]]
 
-The ids are those of `FullTokenizer`. The characters are read from tables that
-are made with it, so the graph follows the same version of Unicode. Only the
-order of combining marks that are no accents is not normalized.
+The ids are those of `FullTokenizer`, with which the tables of characters are
+made. Only the order of combining marks that are no accents is not normalized.
 """
 
 import functools
@@ -119,15 +118,10 @@ class GraphTokenizer(tf.Module):
     )
 
   def _split(self, words, chosen):
-    """Splits words greedily into the longest known pieces, one a step.
+    """Splits chosen words, string [W], into the longest pieces, one a step.
 
-    Args:
-      words: string [W].
-      chosen: int64, the indices of those to be split.
-
-    Returns:
-      For each piece the index of its word and its id, int64 [pieces]; and
-      whether a word consists of known pieces, bool [W].
+    Returns for each piece the index of its word and its id, int64 [pieces]; and
+    whether a word consists of known pieces, bool [W].
     """
     lengths = tf.strings.length(words, "UTF8_CHAR")
     sizes = tf.range(self._max_piece_length, 0, -1)
@@ -177,10 +171,9 @@ class GraphTokenizer(tf.Module):
 
 
 def _with_final_sigmas(codes, rows):
-  """Replaces capital sigmas at the end of a word by a small final sigma.
+  """Replaces capital sigmas at the end of a word by a final one.
 
-  As in `str.lower`: it follows a cased letter, and none follows, where some
-  characters do not count.
+  As in `str.lower`, some characters do not count.
   """
   letters = _look_up(_letter_kinds(), codes)[:, 0]
   counted = tf.where(letters != _IGNORED)
@@ -226,9 +219,8 @@ def _look_up(table: Table, codes: tf.Tensor) -> tf.Tensor:
 def _compact(entries: np.ndarray) -> Table:
   """A table by code point, int32 [0x110000, n], without repeated pages.
 
-  Returns:
-    int32 [0x1100], the page of each block of 256 characters, and int32
-    [pages, 256, n].
+  Returns int32 [0x1100], the page of each block of 256 characters, and int32
+  [pages, 256, n].
   """
   pages, page_of = {}, []
   for page in entries.reshape(-1, _PAGE, entries.shape[1]):
@@ -299,10 +291,7 @@ def _characters(lower_cases):
 
 @functools.cache
 def _letter_kinds():
-  """Which characters are cased, and which do not count, compact.
-
-  The characters that the tokenizer drops do not count, either.
-  """
+  """Which characters are cased, and which do not count, compact."""
   kinds = np.zeros([0x110000, 1], np.int32)
   for codes, chars in _pages_of_text():
     for code, char in enumerate(chars, codes.start):

@@ -13,13 +13,7 @@ Features = dict[str, tf.Tensor]
 
 
 def _parts(pieces, rows, starts, ends):
-  """Parts of rows, [P, (part)].
-
-  Args:
-    pieces: [N, (pieces)].
-    rows, starts, ends: int64 [P], the row of each part, its first index and
-      the index after its last.
-  """
+  """Parts [P, (part)] of rows of pieces [N, (pieces)], from starts to ends."""
   offsets = tf.gather(pieces.row_starts(), rows)
   indices = tf.ragged.range(offsets + starts, offsets + ends)
   return indices.with_values(tf.gather(pieces.values, indices.values))
@@ -62,21 +56,16 @@ def pack_truncated(
 ) -> Features:
   """The three sequences int32 [R, S] of a segment or a pair, cut and padded.
 
-  Args:
-    segments: ids [R, (pieces)] of one or two segments; the longer one is cut
-      first, see `sequences.share_room`.
-    vocab, length: the vocabulary, and S.
+  The segments are ids [R, (pieces)], see `sequences.share_room`; S is `length`.
   """
   sizes = [segment.row_lengths() for segment in segments]
   room = tf.cast(length, tf.int64) - len(segments) - 1
   shares = _share_room(sizes[0], [*sizes, tf.zeros_like(sizes[0])][1], room)
-  return _pack(list(map(_heads, segments, shares)), vocab, length)
-
-
-def _heads(pieces, sizes):
-  """The first pieces of each row, as many as `sizes` say, int64 [N]."""
-  rows = tf.range(pieces.nrows())
-  return _parts(pieces, rows, tf.zeros_like(sizes), sizes)
+  heads = [
+    _parts(segment, tf.range(segment.nrows()), tf.zeros_like(share), share)
+    for segment, share in zip(segments, shares, strict=False)
+  ]
+  return _pack(heads, vocab, length)
 
 
 def _column(piece, lengths):
@@ -88,16 +77,10 @@ def _column(piece, lengths):
 def read_texts(
   tokenizer: GraphTokenizer, settings, texts: Sequence[tf.Tensor]
 ) -> tuple[Features, tf.Tensor]:
-  """The rows of texts or pairs; see `examples.convert_example`.
+  """The rows of texts or pairs, string [N]; see `examples.convert_example`.
 
-  Args:
-    tokenizer: splits the texts.
-    settings: `max_seq_length` and `long_text` of the task.
-    texts: one or two string tensors [N].
-
-  Returns:
-    The three sequences int32 [R, S], and the index of each row's text,
-    int64 [R].
+  Returns the three sequences, int32 [R, S], and the index of each row's text,
+  int64 [R].
   """
   pieces = [tokenizer(text).merge_dims(1, 2) for text in texts]
   sizes = [part.row_lengths() for part in pieces]

@@ -1,8 +1,4 @@
-"""A page that shows which token attends to which, in every head of a model.
-
-It has an overview of all heads, and the attention of the head that the reader
-selects there.
-"""
+"""A page that shows which token attends to which, in every head of a model."""
 
 import base64
 import zlib
@@ -30,21 +26,14 @@ def write_page(
     texts: the text, or the two texts of a pair.
     tokens: S word pieces and special tokens.
     segment_ids: [S], 0 for the first text and 1 for the second.
-    probs: float [L, N, S, S] from 0 to 1, see
-      `BertModel.get_all_attention_probs`. The page has them to within 0.00001.
+    probs: float [L, N, S, S] from 0 to 1. The page has them to within 0.00001.
   """
   layers, heads = probs.shape[:2]
   header = "".join(
     f'<p class="said" dir="auto">{html.escape(text)}</p>\n' for text in texts
   )
-  header += html.key_figures(
-    (name, html.data(number))
-    for name, number in (
-      ("layers", layers),
-      ("heads per layer", heads),
-      ("tokens", len(tokens)),
-    )
-  )
+  figures = {"layers": layers, "heads per layer": heads, "tokens": len(tokens)}
+  header += html.key_figures(figures)
   numbers = np.rint(np.minimum(probs, 1) * _STEPS).astype("<u2")
   # A higher level would save a tenth and take five times as long.
   packed = zlib.compress(numbers.tobytes(), 1)

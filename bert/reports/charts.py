@@ -43,10 +43,7 @@ def render(
   layout: str | None = "constrained",
   **options,
 ) -> bytes:
-  """An image of a `size` in inches, which `draw` draws in a Figure.
-
-  `options` are those of `Figure.savefig`.
-  """
+  """An image of a size in inches, which `draw` draws and `savefig` saves."""
   import matplotlib
   from matplotlib.figure import Figure
 
@@ -69,10 +66,7 @@ def figure(
 ) -> str:
   """A chart with title and caption, as an element of a page.
 
-  Args:
-    key: prefix of the ids in the SVG, unique in the page.
-    title, caption: texts; screen readers get both as the chart's description.
-    size, draw: see `render`.
+  `key` is the prefix of the ids in the SVG, unique in the page.
   """
   title, caption = html.escape(title), html.escape(caption)
   return (
@@ -87,7 +81,6 @@ def diagonal(axes) -> None:
 
 
 def _svg(key, label, size, draw):
-  """A chart in the page's colors and font."""
   metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
   image = render(size, draw, format="svg", transparent=True, metadata=metadata)
   image = image.decode()

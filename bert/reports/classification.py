@@ -1,6 +1,7 @@
 """report.html: the learning curves, metrics and errors of a classifier."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,37 +17,23 @@ _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 @dataclasses.dataclass
 class ClassifiedSet:
-  """A task's Evaluation, as the report takes it.
+  """A task's Evaluation, as the report takes it."""
 
-  Attributes:
-    name: the data set, such as "dev set".
-    label_type: a `LabelType` of `tasks.labels`.
-    results: dict from metric, such as `eval_accuracy`, to number. The header
-      shows those that start with `eval_`, in this order.
-    label_ids: the true labels, in the form of `label_type.predictions`.
-    probabilities: float [rows, C]; for a regression the numbers [rows, 1].
-    losses: float [rows].
-    examples: the rows, with `guid`, `text_a` and `text_b`.
-    uncalibrated: the probabilities before --calibrate; None without it.
-    suffix: part of the names of its files.
-    initial: the metrics of the model that the training started from, each with
-      that of this model; None if they are not known.
-    num_new: number of rows that they leave out, of labels new to that model.
-    can_balance: whether to advise to give all labels equal weight.
-  """
-
-  name: str
-  label_type: Any
-  results: Mapping[str, float]
-  label_ids: np.ndarray
-  probabilities: np.ndarray
-  losses: np.ndarray
-  examples: Sequence
-  uncalibrated: np.ndarray | None = None
-  suffix: str = ""
+  name: str  # Of the data set, such as "dev set".
+  label_type: Any  # A `LabelType` of `tasks.labels`.
+  results: Mapping[str, float]  # By metric, such as `eval_accuracy`.
+  label_ids: np.ndarray  # In the form of `label_type.predictions`.
+  probabilities: np.ndarray  # [rows, C]; of a regression, numbers [rows, 1].
+  losses: np.ndarray  # [rows].
+  examples: Sequence  # With `guid`, `text_a` and `text_b`.
+  uncalibrated: np.ndarray | None = None  # Probabilities before --calibrate.
+  suffix: str = ""  # Part of the names of its files.
+  # The metrics of the model that the training started from, each with that of
+  # this model; and the number of rows that they leave out, as their labels are
+  # new to that model.
   initial: Mapping[str, tuple[float, float]] | None = None
   num_new: int = 0
-  can_balance: bool = False
+  can_balance: bool = False  # Whether to advise to give labels equal weight.
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -145,17 +132,10 @@ def section(key: str, evaluation: ClassifiedSet) -> str:
 
 
 def _comparison(evaluation):
-  """The metrics beside those of the initial model."""
   if not evaluation.initial:
     return ""
   title = "Comparison with the initial model"
-  rows = [
-    [
-      html.row_head(f"<code>{html.escape(name)}</code>"),
-      *map(html.number_cell, pair),
-    ]
-    for name, pair in evaluation.initial.items()
-  ]
+  rows = itertools.starmap(html.number_row, evaluation.initial.items())
   columns = ["metric", "#initial model", "#this model"]
   text = "The model that this training started from, on the same rows."
   if evaluation.num_new:
@@ -235,39 +215,45 @@ def _regression_chart(key, evaluation):
   )
 
 
-# Errors, with their texts.
-
-
 def _errors(evaluation):
-  wrong, predictions = evaluation.errors, evaluation.predictions
-  losses = np.where(np.isnan(evaluation.losses), np.inf, evaluation.losses)
-  shown = wrong[np.argsort(-losses[wrong], kind="stable")][:_MAX_ERRORS]
-  answer = evaluation.label_type.answer
-  columns = ["id", "text", "true", "predicted", "#loss"]
-  rows = [
-    [
-      training_page.text_cell(evaluation.examples[row].guid),
-      _texts_cell(evaluation.examples[row]),
-      training_page.text_cell(answer(evaluation.label_ids[row]) or "none"),
-      training_page.text_cell(answer(predictions[row]) or "none"),
-      html.number_cell(evaluation.losses[row]),
-    ]
-    for row in shown
-  ]
+  predictions, losses = evaluation.predictions, evaluation.losses
+
+  def label_cell(label):
+    text = evaluation.label_type.answer(label)
+    return training_page.text_cell(text or "none")
+
+  columns = {
+    "true": lambda row: label_cell(evaluation.label_ids[row]),
+    "predicted": lambda row: label_cell(predictions[row]),
+    "#loss": lambda row: html.number_cell(losses[row]),
+  }
   if evaluation.label_type.kind == "classification":
-    columns.append("#probability")
-    for cells, row in zip(rows, shown, strict=True):
-      cells.append(html.number_cell(evaluation.probabilities[row].max()))
+    best = evaluation.probabilities.max(axis=1)
+    columns["#probability"] = lambda row: html.number_cell(best[row])
   are = "are wrong"
   if not evaluation.label_type.labels:  # Numbers are near or far.
     are = "differ from the given number"
-  return training_page.examples_table(
-    "Errors with the largest loss",
-    f"{len(wrong):,} of {len(predictions):,} predictions {are}",
-    columns,
-    rows,
-    len(wrong),
-  )
+  count = len(evaluation.errors)
+  text = f"{count:,} of {len(predictions):,} predictions {are}"
+  order = -np.where(np.isnan(losses), np.inf, losses)
+  title = "Errors with the largest loss"
+  return _wrong_rows(evaluation, title, text, columns, order)
+
+
+def _wrong_rows(evaluation, title, text, columns, order):
+  """A table of wrong predictions; `columns` make cells by index."""
+  wrong, examples = evaluation.errors, evaluation.examples
+  shown = wrong[np.argsort(order[wrong], kind="stable")][:_MAX_ERRORS]
+  rows = [
+    [
+      training_page.text_cell(examples[row].guid),
+      _texts_cell(examples[row]),
+      *(make_cell(row) for make_cell in columns.values()),
+    ]
+    for row in shown
+  ]
+  names = ["id", "text", *columns]
+  return training_page.examples_table(title, text, names, rows, len(wrong))
 
 
 def _doubtful_labels(evaluation):
@@ -284,25 +270,13 @@ def _doubtful_labels(evaluation):
       labels[column] if truth[row, column] else f"not {labels[column]}"
       for row, column in enumerate(worst)
     ]
-  wrong = evaluation.errors
-  shown = wrong[np.argsort(given[wrong], kind="stable")][:_MAX_ERRORS]
-  rows = [
-    [
-      training_page.text_cell(evaluation.examples[row].guid),
-      _texts_cell(evaluation.examples[row]),
-      training_page.text_cell(names[row]),
-      html.number_cell(given[row]),
-    ]
-    for row in shown
-  ]
-  return training_page.examples_table(
-    "Labels to check",
-    f"{plural(len(wrong), 'given label')} that the model does not predict; "
-    f"some may be wrong in the file",
-    ["id", "text", "given", "#probability"],
-    rows,
-    len(wrong),
-  )
+  columns = {
+    "given": lambda row: training_page.text_cell(names[row]),
+    "#probability": lambda row: html.number_cell(given[row]),
+  }
+  text = plural(len(evaluation.errors), "given label")
+  text += " that the model does not predict; some may be wrong in the file"
+  return _wrong_rows(evaluation, "Labels to check", text, columns, given)
 
 
 def _texts_cell(example):

@@ -1,9 +1,7 @@
 """Maps of vectors: a projection to the plane, as a chart.
 
-    points, axes = project(vectors, "pca")
-    write_chart("map.png", points, axes, texts, labels)
-
-scikit-learn is imported only on use.
+points, axes = project(vectors, "pca")
+write_chart("map.png", points, axes, texts, labels)
 """
 
 import os
@@ -37,16 +35,11 @@ _SIZE = (11.4, 6.8)  # Inches.
 def project(
   vectors: np.ndarray, method: str = "pca"
 ) -> tuple[np.ndarray, tuple[str, str]]:
-  """Projects vectors to the plane.
+  """Projects vectors, float [rows, H] with at least 3 rows, to the plane.
 
-  Args:
-    vectors: float [rows, H] with at least 3 rows.
-    method: "pca", the plane of greatest variance, or "tsne" (van der Maaten and
-      Hinton, 2008), which preserves neighborhoods. Its perplexity is 30, but
-      at most a third of the number of other points.
-
-  Returns:
-    The points, float [rows, 2], and the names of the axes.
+  The method "pca" keeps the greatest variance, "tsne" (van der Maaten and
+  Hinton, 2008) neighborhoods. Returns the points, float [rows, 2], and the
+  names of the axes.
   """
   from sklearn import decomposition, manifold
 
@@ -57,6 +50,7 @@ def project(
       f"component {i} ({share:.0%} of the variance)"
       for i, share in enumerate(pca.explained_variance_ratio_, 1)
     )
+  # At most a third of the number of other points.
   perplexity = min(30.0, (len(vectors) - 1) / 3)
   tsne = manifold.TSNE(
     2, perplexity=perplexity, init="pca", random_state=1, n_jobs=1
@@ -73,18 +67,12 @@ def write_chart(
   labels: Sequence[str] | None = None,
   title: str = "",
 ) -> None:
-  """Writes a chart of the points, with a list of the texts of numbered points.
+  """Writes a PNG, PDF or SVG of the points, with texts of numbered points.
 
   Points that would cover each other share a number. A text that the font cannot
   show, or that is written from right to left, is listed as "sentence N",
-  counted from 1.
-
-  Args:
-    path: the file to write: a PNG, or by its extension a PDF or SVG.
-    points, axes: as returned by `project`.
-    texts: the text of each point.
-    labels: the label of each point, shown by its color; or None.
-    title: title of the chart.
+  counted from 1. `points` and `axes` are those of `project`. Each point has a
+  text and a label, shown by its color.
   """
 
   def draw(figure):

@@ -12,20 +12,13 @@ _SHOWN = 200  # Characters of a text.
 
 
 class Query(NamedTuple):
-  """A query, and what was found for it.
-
-  Attributes:
-    text: the query.
-    corpus: all documents.
-    relevant: from the number of a relevant document to its grade.
-    scores, documents: the best documents by their cosine, best first.
-  """
+  """A query, and what was found for it."""
 
   text: str
-  corpus: Sequence[str]
-  relevant: Mapping[int, float]
-  scores: np.ndarray
-  documents: np.ndarray
+  corpus: Sequence[str]  # All documents.
+  relevant: Mapping[int, float]  # Grades of relevant documents, by number.
+  scores: np.ndarray  # The cosines of the best documents, best first.
+  documents: np.ndarray  # Their numbers.
 
   @property
   def rank(self) -> int | None:
@@ -42,12 +35,7 @@ class Scored(NamedTuple):
 
 
 def section(key: str, evaluation: Any) -> str:
-  """The queries with the worst and the best ranks; the worst scores.
-
-  Args:
-    key: unused.
-    evaluation: has `found`, the Queries, and `scored`, the Scored pairs.
-  """
+  """The queries of `found` by rank; the worst of the pairs in `scored`."""
   page = ""
   if evaluation.found:
     misses = [query for query in evaluation.found if query.rank != 1]
@@ -63,7 +51,6 @@ def section(key: str, evaluation: Any) -> str:
 
 
 def _queries(title, queries, count):
-  """A table of queries: what should come first, and what does."""
   rows = []
   for query in queries[:_MAX_ROWS]:
     wanted = max(query.relevant, key=query.relevant.get)
@@ -98,7 +85,6 @@ def _pairs(scored):
 
 
 def _text(text):
-  """A cell with the start of a text."""
   shown = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
   return f'<td class="text" dir="auto">{html.escape(shown)}</td>'
 

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,12 +18,8 @@ def document(
 ) -> str:
   """A page for light and dark, wide and narrow screens, and print.
 
-  Args:
-    title: title and heading of the page, as text.
-    header: HTML below the heading.
-    body: HTML below the header.
-    style: CSS of this page, in addition to that of all pages.
-    script: JavaScript, run at the end of the page.
+  `title` is text, `header` and `body` are HTML. The CSS `style` is added to
+  that of all pages; the JavaScript `script` runs at the end.
   """
   # Whatever the texts contain, the page loads nothing and runs its script only.
   policy = "default-src 'none'; style-src 'unsafe-inline'"
@@ -53,11 +49,7 @@ def escape(text: object) -> str:
 
 
 def json_block(key: str, value: object) -> str:
-  """An element with the id `key` whose text is the JSON of `value`.
-
-  Raises:
-    ValueError: a number is not finite.
-  """
+  """An element with the id `key` and JSON, whose numbers must be finite."""
   text = json.dumps(
     value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
   )
@@ -86,29 +78,30 @@ def data(number: float, digits: int = 4) -> str:
   return f'<data value="{exact!r}">{short(exact, digits)}</data>'
 
 
-def key_figures(figures: Iterable[tuple[str, str]]) -> str:
-  """A row of cards, each with a name (text) and a value (HTML)."""
+def key_figures(figures: Mapping[str, float], digits: int = 4) -> str:
+  """A row of cards, each with a name, as text, and a number."""
   cards = "".join(
-    f"<div><dt>{escape(name)}</dt><dd>{figure}</dd></div>"
-    for name, figure in figures
+    f"<div><dt>{escape(name)}</dt><dd>{data(number, digits)}</dd></div>"
+    for name, number in figures.items()
   )
   return f'<dl class="figures">{cards}</dl>\n'
 
 
-def number_cell(number: float, digits: int = 4) -> str:
-  """A table cell with a number."""
-  return f'<td class="number">{data(number, digits)}</td>'
+def number_cell(number: float | None, digits: int = 4) -> str:
+  """A table cell with a number; None is not known."""
+  shown = "–" if number is None else data(number, digits)
+  return f'<td class="number">{shown}</td>'
+
+
+def number_row(name: str, numbers: Iterable[float | None]) -> list[str]:
+  """The cells of a row of numbers, whose name is code."""
+  head = row_head(f"<code>{escape(name)}</code>")
+  return [head, *map(number_cell, numbers)]
 
 
 def row_head(content: str) -> str:
   """The first cell of a table row; `content` is HTML."""
   return f'<th scope="row" dir="auto">{content}</th>'
-
-
-def _heading(column):
-  kind = " class=number" if column.startswith("#") else ""
-  text = escape(column.removeprefix("#"))
-  return f'<th scope="col" dir="auto"{kind}>{text}</th>'
 
 
 def table(
@@ -119,13 +112,14 @@ def table(
 ) -> str:
   """A table that scrolls horizontally.
 
-  Args:
-    name: name of the table, for screen readers.
-    columns: headings, as text; a leading `#` marks a column of numbers.
-    rows: the cells of each row, as HTML elements.
-    kind: class of the table in the style sheet.
+  `name` is for screen readers. `columns` are headings, as text; a leading `#`
+  marks numbers. `rows` have cells of HTML. `kind` is the class for CSS.
   """
-  head = "".join(map(_heading, columns))
+  head = ""
+  for column in columns:
+    kind = " class=number" if column.startswith("#") else ""
+    text = escape(column.removeprefix("#"))
+    head += f'<th scope="col" dir="auto"{kind}>{text}</th>'
   body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
   return (
     f'<div class="scroll" tabindex="0" role="region" '

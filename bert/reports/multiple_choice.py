@@ -12,10 +12,8 @@ _MAX_ERRORS = 50
 def section(key: str, evaluation: Any) -> str:
   """The wrong choices, those with the highest probability first.
 
-  Args:
-    key: unused.
-    evaluation: has `answers`: for each row the example, the probability of each
-      choice, and the loss.
+  `evaluation.answers` has for each row the example, the probability of each
+  choice, and the loss.
   """
   wrong = [
     (example, probabilities)

@@ -1,11 +1,8 @@
-"""answer.html: the questions of a SQuAD data set, with the model's answers.
-
-The page holds the questions and contexts as JSON. Its script draws the
-questions that the reader selects.
-"""
+"""answer.html: the questions of a SQuAD data set, with the model's answers."""
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from bert.reports import html
@@ -20,40 +17,21 @@ _PREDICTED, _GOLD = 1, 2
 
 @dataclasses.dataclass
 class AnsweredQuestion:
-  """A question with the model's answer and the correct ones.
-
-  Attributes:
-    qas_id: the question's id.
-    title: title of the article.
-    question: the question.
-    context: the paragraph that the question is about.
-    prediction: the model's answer, "" for no answer.
-    prediction_span: (start, end) of the answer in the context, in characters,
-      or None.
-    golds: (text, start in the context or None) of each right answer; empty for
-      a question without an answer.
-    exact: exact match, 0 or 1.
-    f1: F1, from 0 to 1.
-    probability: the model's probability of its answer.
-    loss: -log of the model's probability of a right answer; infinite if none is
-      a candidate.
-    null_odds: log odds of no answer against the best answer, or None.
-    nbest: (text, probability) of the candidates, best first.
-  """
+  """A question with the model's answer and the correct ones."""
 
   qas_id: str
-  title: str
+  title: str  # Of the article.
   question: str
   context: str
-  prediction: str
-  prediction_span: tuple[int, int] | None
-  golds: Sequence[tuple[str, int | None]]
-  exact: float
-  f1: float
-  probability: float
-  loss: float
-  null_odds: float | None
-  nbest: Sequence[tuple[str, float]]
+  prediction: str  # "" for no answer.
+  prediction_span: tuple[int, int] | None  # In the context, in characters.
+  golds: Sequence[tuple[str, int | None]]  # Text, and start in the context.
+  exact: float  # 0 or 1.
+  f1: float  # From 0 to 1.
+  probability: float  # Of the prediction.
+  loss: float  # -log of the probability of a right answer; inf without one.
+  null_odds: float | None  # Log odds of no answer against the best answer.
+  nbest: Sequence[tuple[str, float]]  # Texts and probabilities, best first.
 
   @property
   def gold_texts(self) -> list[str]:
@@ -76,14 +54,9 @@ def write_page(
 ) -> None:
   """Writes answer.html, with the questions in order of decreasing loss.
 
-  Args:
-    path: the file to write.
-    title: heading of the page.
-    questions: all questions of the data set.
-    scores: dict from the names of the official scripts to scores in percent,
-      thresholds and counts. For SQuAD 2.0, also `null_score_diff_threshold`,
-      the threshold in use, and `best_null_score_diff_threshold`, the one with
-      the best F1.
+  `scores` are in percent, with thresholds and counts, by the names of the
+  official scripts; for SQuAD 2.0, also `null_score_diff_threshold`, the one in
+  use, and `best_null_score_diff_threshold`.
   """
   # If losses are equal, the most probable answer comes first.
   questions = sorted(questions, key=lambda q: (-q.loss, -q.probability))
@@ -108,8 +81,6 @@ def write_page(
 
 
 def _scores(scores, count):
-  """Cards of the scores, a table of the two groups, and the thresholds."""
-  thresholds = {key: scores[key] for key in scores if "thresh" in key}
   rows = []
   for group, name in _GROUPS.items():
     keys = [f"{group}_{key}" for key in ("exact", "f1", "total")]
@@ -117,24 +88,21 @@ def _scores(scores, count):
       exact, f1, total = (scores[key] for key in keys)
       cells = [html.number_cell(score, 2) for score in (exact, f1)]
       rows.append([html.row_head(name), *cells, html.number_cell(total)])
-  cards = [
-    (_NAMES.get(key, key.replace("_", " ")), html.data(score, 2))
+  cards = {
+    _NAMES.get(key, key.replace("_", " ")): score
     for key, score in scores.items()
-    if key not in thresholds
-    and key != "total"
-    and not key.startswith(("HasAns_", "NoAns_", "best_"))
-  ]
-  cards.append(("questions", html.data(count)))
+    if not re.match("HasAns_|NoAns_|best_|total$|.*thresh", key)
+  }
+  cards["questions"] = count
   columns = ["questions", "#exact match", "#F1", "#number"]
   return (
-    html.key_figures(cards)
+    html.key_figures(cards, digits=2)
     + (html.table("Scores", columns, rows) if rows else "")
     + _thresholds(scores)
   )
 
 
 def _thresholds(scores):
-  """A paragraph on the threshold above which a question has no answer."""
   if "null_score_diff_threshold" not in scores:
     return ""
   used = html.data(scores["null_score_diff_threshold"])
@@ -147,17 +115,13 @@ def _thresholds(scores):
 
 
 def _filter(questions):
-  """The form that selects questions; the script shows and reads it."""
   total = len(questions)
   right = sum(q.verdict == "right" for q in questions)
-  answerable = sum(bool(q.gold_texts) for q in questions)
+  known = sum(bool(q.gold_texts) for q in questions)
   groups = {"verdict": {"all": total, "errors": total - right, "right": right}}
-  if answerable < total:
-    groups["kind"] = {
-      "all": total,
-      "answerable": answerable,
-      "unanswerable": total - answerable,
-    }
+  if known < total:
+    kinds = {"answerable": known, "unanswerable": total - known}
+    groups["kind"] = {"all": total, **kinds}
   fields = ""
   for name, choices in groups.items():
     options = "".join(

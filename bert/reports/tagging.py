@@ -13,11 +13,9 @@ _MAX_SENTENCES = 100
 def section(key: str, evaluation: Any) -> str:
   """The scores and the errors of a data set.
 
-  Args:
-    key: unused.
-    evaluation: has `details`, the content of eval_results.json, and
-      `sentences`, with `where`, `words`, `loss`, and `spans(scheme)`: the true
-      and the predicted entities, as (type, first word, end).
+  `evaluation` has `details`, the content of eval_results.json, and `sentences`,
+  whose `spans(scheme)` are the true and the predicted entities, as (type, first
+  word, end).
   """
   details = evaluation.details
   if "entities" in details:

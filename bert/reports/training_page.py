@@ -26,10 +26,9 @@ def write(
   """Writes report.html: first whether the result is good, then why.
 
   Args:
-    folder, task_name: of the run; their names are the heading of the page.
-    evaluations: one for each data set, with its `name`; its `results`, a dict
-      from metric to number, of which the header shows those that start with
-      `eval_`; and its `counts`, more numbers for the header.
+    folder, task_name: of the run.
+    evaluations: one for each data set, with its `name`, its metrics `results`,
+      and more numbers for the header, `counts`.
     section: from a key, unique in the page, and an evaluation to the HTML of
       its section.
     history: the (step, value) pairs of each scalar; "dev/" precedes the names
@@ -41,14 +40,11 @@ def write(
   """
   verdicts = verdicts or {}
   advice = [line for found in verdicts.values() for line in found.advice]
-  sections = [
-    (heading, _list(lines))
-    for heading, lines in (
-      ("Warnings about the data", warnings),
-      ("What to try next", dict.fromkeys(advice)),
-    )
-    if lines
-  ]
+  sections = []
+  if warnings:
+    sections.append(("Warnings about the data", _list(warnings)))
+  if advice:
+    sections.append(("What to try next", _list(dict.fromkeys(advice))))
   sections.append(("Metrics", _metric_table(evaluations)))
   for number, evaluation in enumerate(evaluations, 1):
     name = evaluation.name[:1].upper() + evaluation.name[1:]
@@ -67,7 +63,6 @@ def write(
 
 
 def _body(sections):
-  """The sections, each a heading and its HTML, with links to them."""
   links = content = ""
   for number, (heading, part) in enumerate(sections, 1):
     key, heading = f"section-{number}", html.escape(heading)
@@ -85,13 +80,12 @@ def _list(lines):
 
 
 def _key_figures(evaluation, judged):
-  figures = [
-    (_name(key), html.data(value))
+  figures = {
+    _name(key): value
     for key, value in evaluation.results.items()
     if key.startswith("eval_") or key in ("f1", "exact_match", "exact")
-  ]
-  for what, count in evaluation.counts.items():
-    figures.append((what, html.data(count)))
+  }
+  figures |= evaluation.counts
   text = html.escape(evaluation.name)
   if judged:
     text += f": <strong>{html.escape(judged)}</strong>"
@@ -103,13 +97,7 @@ def _metric_table(evaluations):
     return "<p>Nothing was evaluated.</p>"
   keys = dict.fromkeys(key for e in evaluations for key in sorted(e.results))
   rows = [
-    [html.row_head(f"<code>{html.escape(key)}</code>")]
-    + [
-      html.number_cell(e.results[key])
-      if key in e.results
-      else '<td class="number">–</td>'
-      for e in evaluations
-    ]
+    html.number_row(key, [e.results.get(key) for e in evaluations])
     for key in keys
   ]
   columns = ["metric", *(f"#{e.name}" for e in evaluations)]
@@ -181,12 +169,7 @@ def examples_table(
 ) -> str:
   """A table of the first examples of `count`, below a heading and a sentence.
 
-  Args:
-    title: the heading.
-    text: the sentence without its point.
-    columns, rows: see `html.table`.
-    count: number of all examples that the table could have.
-    legend: HTML after the sentence.
+  `text` is the sentence without its point, `legend` the HTML after it.
   """
   if len(rows) < count:
     text += f"; the table has the first {len(rows)}"
@@ -272,7 +255,6 @@ def _record(record):
 
 
 def _name(key):
-  """The name of a metric or tag in words."""
   return key.removeprefix("eval_").replace("_", " ")
 
 

@@ -19,25 +19,17 @@ _FEW_STEPS = 300
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-  """The rows that a metric rests on, to be drawn again.
+  """The rows that a metric rests on, to be drawn again."""
 
-  Attributes:
-    metric: its name, such as "accuracy".
-    count: number of rows.
-    score: from int indices [n] of rows, each any number of times, to the
-      metric, of which higher is better.
-    unit: what a row is, such as "row" or "question".
-    baseline: what needs no model, such as "always 'spam'", and its score; or
-      None.
-    advice: what to try next, a sentence each.
-  """
-
-  metric: str
-  count: int
+  metric: str  # Its name, such as "accuracy".
+  count: int  # Of rows.
+  # From indices [n] of rows, each any number of times, to the metric, of which
+  # higher is better.
   score: Callable[[np.ndarray], float]
-  unit: str = "row"
+  unit: str = "row"  # What a row is.
+  # What needs no model, such as "always 'spam'", and its score.
   baseline: tuple[str, float] | None = None
-  advice: Sequence[str] = ()
+  advice: Sequence[str] = ()  # What to try next, a sentence each.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +69,9 @@ class Verdict:
 
 
 def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
-  """What may help a label with a low F1: first what costs nothing.
+  """What may help a label with a low F1: first what costs nothing, then `last`.
 
-  Args:
-    results: metrics, among them `global_step` if it is known.
-    is_rare: whether the label is rare, and may be weighted.
-    last: what costs work.
+  `is_rare` says whether the label is rare, and may be weighted.
   """
   cheap = []
   if 0 < results.get("global_step", 0) < _FEW_STEPS:
@@ -93,14 +82,13 @@ def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
   return f"{first}; if that does not help, {last}" if cheap else last
 
 
-def judge(sample: Sample, seed: int = 0) -> Verdict:
+def judge(sample: Sample) -> Verdict:
   """The metric and its range: a bootstrap of the rows (Efron 1979).
 
-  Draws of rows that are all correct, or all wrong, are all alike. An accuracy
-  then has the range of Clopper & Pearson (1934).
+  If all draws are alike, an accuracy has Clopper & Pearson's range (1934).
   """
   value = sample.score(np.arange(sample.count))
-  draw = np.random.default_rng(seed)
+  draw = np.random.default_rng(0)
   scores = [
     sample.score(draw.integers(sample.count, size=sample.count))
     for _ in range(_DRAWS)

@@ -22,7 +22,6 @@ from loopback import Answer, serve
 from bert.data import fetching
 
 BODY = random.Random(1).randbytes(100_000)
-ETAG = {"ETag": '"v1"'}
 
 
 @pytest.fixture(autouse=True)
@@ -58,20 +57,20 @@ def test_a_file_is_downloaded_once(server, tmp_path):
 
 
 def test_an_interrupted_download_continues(server, tmp_path):
-  cuts = (Answer(BODY, headers=ETAG, cut=cut) for cut in (30_000, 20_000))
-  assert _fetch(server, tmp_path, *cuts, Answer(BODY, headers=ETAG)) == BODY
+  cuts = (Answer(BODY, cut=cut) for cut in (30_000, 20_000))
+  assert _fetch(server, tmp_path, *cuts, Answer(BODY)) == BODY
   ranges = [wanted for _, _, wanted in server.requests]
   assert ranges == [None, "bytes=30000-", "bytes=50000-"]
   assert _names(tmp_path) == ["file"]
 
 
 def test_the_next_run_continues(server, tmp_path):
-  first = Answer(BODY, headers=ETAG, cut=30_000)
+  first = Answer(BODY, cut=30_000)
   with pytest.raises(UserError, match=r"30,000 bytes .* again"):
     _fetch(server, tmp_path, first, Answer(status=503))
-  assert _names(tmp_path) == ["file.download", "file.download.etag"]
+  assert _names(tmp_path) == ["file.download"]
   server.requests.clear()
-  assert _fetch(server, tmp_path, Answer(BODY, headers=ETAG)) == BODY
+  assert _fetch(server, tmp_path, Answer(BODY)) == BODY
   assert server.requests == [("GET", "/file", "bytes=30000-")]
   assert _names(tmp_path) == ["file"]
 
@@ -81,9 +80,8 @@ def test_a_complete_download_is_checked(server, tmp_path):
   (tmp_path / "new").mkdir()
   for body in (BODY, BODY[::-1]):
     (tmp_path / "new" / "file.download").write_bytes(body)
-    (tmp_path / "new" / "file.download.etag").write_text(ETAG["ETag"])
     server.requests.clear()
-    answer = Answer(BODY, headers=ETAG | _checksums(BODY))
+    answer = Answer(BODY, headers=_checksums(BODY))
     if body == BODY:
       assert _fetch(server, tmp_path, answer) == BODY
       (tmp_path / "new" / "file").unlink()
@@ -114,48 +112,20 @@ def test_redirects_do_not_leave_https(server, tmp_path, monkeypatch):
   assert (tmp_path / "file").read_bytes() == BODY
 
 
-@pytest.mark.parametrize(
-  "second",
-  [
-    Answer(BODY[::-1], headers={"ETag": '"v2"'}),  # Another version.
-    Answer(BODY[::-1], headers={"ETag": '"v1"'}, ignores_range=True),
-  ],
-)
-def test_a_whole_answer_replaces_what_is_there(server, tmp_path, second):
-  first = Answer(BODY, headers=ETAG, cut=30_000)
-  assert _fetch(server, tmp_path, first, second) == BODY[::-1]
-
-
-def test_a_server_without_versions_starts_again(server, tmp_path):
-  for headers in ({}, {"ETag": 'W/"weak"'}):
-    first = Answer(BODY, headers=headers, cut=30_000)
-    folder = tmp_path / str(len(headers))
-    assert _fetch(server, folder, first, Answer(BODY, headers=headers)) == BODY
-    assert server.requests[-1] == ("GET", "/file", None)
+def test_a_server_that_sends_the_whole_starts_again(server, tmp_path):
+  first = Answer(BODY[::-1], cut=30_000)
+  assert (
+    _fetch(server, tmp_path, first, Answer(BODY, ignores_range=True)) == BODY
+  )
 
 
 def test_another_part_than_asked_for_is_an_error(server, tmp_path):
-  first = Answer(BODY, headers=ETAG, cut=30_000)
-  wrong = {**ETAG, "Content-Range": "bytes 0-99999/100000"}
+  first = Answer(BODY, cut=30_000)
+  wrong = {"Content-Range": "bytes 0-99999/100000"}
   with pytest.raises(UserError, match="not the rest of the file"):
     _fetch(server, tmp_path, first, Answer(BODY, headers=wrong))
   path = tmp_path / "new" / "file.download"
   assert path.read_bytes() == BODY[:30_000]
-
-
-def test_parts_of_two_versions_are_not_joined(server, tmp_path):
-  """The server ignores If-Range."""
-  first = Answer(BODY, headers=ETAG, cut=30_000)
-  other = Answer(
-    BODY[::-1][30_000:],
-    status=206,
-    headers={"ETag": '"v2"', "Content-Range": "bytes 30000-99999/100000"},
-  )
-  whole = Answer(BODY[::-1], headers={"ETag": '"v2"'})
-  assert _fetch(server, tmp_path, first, other, whole) == BODY[::-1]
-  ranges = [wanted for _, _, wanted in server.requests]
-  assert ranges == [None, "bytes=30000-", None]
-  assert _names(tmp_path) == ["file"]
 
 
 def _checksums(body):
@@ -175,6 +145,14 @@ def test_checksums_of_the_server_are_verified(server, tmp_path):
     with pytest.raises(UserError, match=r"damaged: its crc32c is not .* again"):
       _fetch(server, tmp_path / name, answer)
     assert _names(tmp_path / name) == []
+
+
+def test_parts_of_two_versions_are_damaged(server, tmp_path):
+  first = Answer(BODY[::-1], headers=_checksums(BODY[::-1]), cut=30_000)
+  second = Answer(BODY, headers=_checksums(BODY))
+  with pytest.raises(UserError, match="damaged: its crc32c is not"):
+    _fetch(server, tmp_path, first, second)
+  assert _names(tmp_path) == []
 
 
 def test_a_known_checksum_is_verified(server, tmp_path):
@@ -313,7 +291,7 @@ def test_an_archive_of_the_user_stays(server, tmp_path):
 
 def test_an_archive_without_room_is_kept(server, tmp_path, monkeypatch):
   content = _zip(["x"])
-  server.answers["/a.zip"] = [Answer(content, headers=ETAG)]
+  server.answers["/a.zip"] = [Answer(content)]
   folder, url = tmp_path / "a", f"{server.url}/a.zip"
 
   def fail(*_):

@@ -81,7 +81,7 @@ def parts(instance):
 
 def encode(instance, vocab, *lengths):
   """The record of an instance whose pieces are str."""
-  ids = instances.encoded_ids(vocab)
+  ids = {piece: records.varint(index) for piece, index in vocab.items()}
   encoded = dataclasses.replace(
     instance,
     tokens=[ids[token] for token in instance.tokens],

@@ -130,8 +130,7 @@ def test_numbers_as_a_reader_wants_them(number, digits, shown):
 def test_tables_and_cards_escape_names():
   row = [html.row_head("<i>one</i>"), html.number_cell(0.25, 1)]
   page = Page(
-    html.table("a <b>", ["x", "#<b>"], [row])
-    + html.key_figures([("<b>", html.data(3))])
+    html.table("a <b>", ["x", "#<b>"], [row]) + html.key_figures({"<b>": 3})
   )
   assert page.tables["a <b>"] == [["x", "<b>"], ["one", "0.2"]]
   assert "b" not in {tag for tag, _ in page.tags}

@@ -34,7 +34,7 @@ def test_a_signal_ends_the_learning_at_once(monkeypatch, model_type):
     raise InterruptedError
 
   for name in ("learn_wordpiece", "learn_sentencepiece"):
-    monkeypatch.setattr(build_vocab, name, learn)
+    monkeypatch.setattr(build_vocab.vocabulary, name, learn)
   before = list(map(signal.getsignal, numbers))
   try:
     termination.raise_on_signals()
