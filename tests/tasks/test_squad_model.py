@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -302,7 +303,7 @@ class TestAnswers:
     assert model.task.settings == SquadSettings(128, 42, 32)
     assert model(("what ?", "many years " * 99))
 
-  def test_a_dialogue(self, folder, tmp_path):
+  def test_a_dialogue(self, folder, tmp_path, monkeypatch, capsys):
     text = tmp_path / "text"
     text.write_text("Many years before this .")
     (tmp_path / "empty").write_text("\n")
@@ -318,23 +319,20 @@ class TestAnswers:
       str(text),
       " how many ? ",
     ]
-    lines, prompts, shown = iter(typed), [], []
-
-    def read(prompt):
-      prompts.append(prompt)
-      try:
-        return next(lines)
-      except StopIteration:
-        raise EOFError from None
-
-    terminal.converse_on_files(loaded_model.load(folder), read, shown.append)
-    assert [p[0] for p in prompts] == list("cccqqcqqcqq")
+    read = mock.Mock(side_effect=[*typed, EOFError])
+    monkeypatch.setattr("builtins.input", read)
+    terminal.converse_on_files(loaded_model.load(folder))
+    prompts = "".join(call.args[0][0] for call in read.mock_calls)
+    assert prompts == "cccqqcqqcqq"
+    shown = capsys.readouterr().out.splitlines()
     assert f"{tmp_path}/none: no such file" in shown[0]
     assert "Input/output error" in shown[1]
     assert "the context is" in shown[2]
     assert shown[-1] == ""  # Ends the line of the last prompt.
-    for answer in shown[3:-1]:
-      best, first, second, *_ = answer.splitlines()
+    bests = [i for i, line in enumerate(shown) if line[:1] != " "][3:-1]
+    assert len(bests) == 2
+    for i in bests:
+      best, first, second = shown[i : i + 3]
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
 
