@@ -23,7 +23,7 @@ from bert import strict_json
 from bert.errors import listing, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
-from bert.tasks import loaded_model, pretraining, squad_model
+from bert.tasks import loaded_model, pretraining
 from bert.training import (
   checkpoints,
   huggingface_config,
@@ -176,7 +176,7 @@ def _head_shapes(checkpoint, config):
   if "output_weights" in shapes:
     wanted = layers.output_shapes(size, shapes["output_weights"][0])
   if "cls/squad" in parts:
-    wanted |= squad_model.variable_shapes(config)
+    wanted |= layers.output_shapes(size, 2, "cls/squad/")
   if "cls/seq_relationship" in parts or is_paired:
     wanted |= layers.output_shapes(size, 2, "cls/seq_relationship/")
   is_masked = is_paired or head == "ForMaskedLM"

@@ -15,7 +15,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -420,18 +420,6 @@ class WindowMaker:
     return windows
 
 
-def iterate_windows(
-  examples: Iterable[SquadExample],
-  tokenizer: tokenization.FullTokenizer,
-  settings: ReadingSettings,
-  is_training: bool,
-) -> Iterator[list[InputFeatures]]:
-  """Yields the windows of each question; see WindowMaker."""
-  make = WindowMaker(tokenizer, settings)
-  for example in examples:
-    yield make(example, is_training)
-
-
 def _answer_span(example, pieces, tokenizer):
   """Indices of the first and the last piece of the answer.
 
@@ -555,10 +543,11 @@ def convert_examples_to_features(
   is_training: bool,
   output_fn: Callable[[InputFeatures], object],
 ) -> None:
-  """Calls `output_fn` with each window; see `iterate_windows`."""
+  """Calls `output_fn` with each window; see `WindowMaker`."""
   settings = ReadingSettings(max_seq_length, doc_stride, max_query_length)
-  for windows in iterate_windows(examples, tokenizer, settings, is_training):
-    for features in windows:
+  make_windows = WindowMaker(tokenizer, settings)
+  for example in examples:
+    for features in make_windows(example, is_training):
       output_fn(features)
 
 

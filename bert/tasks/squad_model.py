@@ -58,11 +58,6 @@ _SHOWN = 5
 AUTO = "auto"
 
 
-def variable_shapes(config: modeling.BertConfig) -> dict[str, list[int]]:
-  """Name and shape of the variables that SQuAD adds to BERT."""
-  return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
-
-
 def compute_logits(bert, tensor_ops=None):
   """Start and end logits, each float [B, S]."""
   tensor_ops = tensor_ops or ops.TensorOps()
@@ -92,20 +87,6 @@ def create_model(
     bert_config, is_training, *sequences, use_one_hot_embeddings
   )
   return compute_logits(bert)
-
-
-def span_loss(
-  start_logits: tf.Tensor,
-  end_logits: tf.Tensor,
-  start_positions: tf.Tensor,
-  end_positions: tf.Tensor,
-  input_mask: tf.Tensor | None = None,
-) -> tf.Tensor:
-  """The mean of `span_losses`, a scalar."""
-  positions = start_positions, end_positions
-  return tf.reduce_mean(
-    span_losses(start_logits, end_logits, *positions, input_mask)
-  )
 
 
 def span_losses(
@@ -260,7 +241,7 @@ class SquadTask(Task):
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The output layer's weights [2, H] and bias [2]."""
-    return variable_shapes(config)
+    return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """Start and end logits [B, S]."""
@@ -371,9 +352,10 @@ class SquadTask(Task):
     positions = features["start_positions"], features["end_positions"]
     mask = None if self._padding_competes else features["input_mask"]
     logits = compute_logits(bert)
+    losses = span_losses(*logits, *positions, mask)
     if self.distillation is None:
-      return Outputs(loss=span_loss(*logits, *positions, mask))
-    losses = tf.reduce_mean(span_losses(*logits, *positions, mask), axis=0)
+      return Outputs(loss=tf.reduce_mean(losses))
+    losses = tf.reduce_mean(losses, axis=0)
     found = dict(zip(self.output_axes(), logits, strict=True))
     return Outputs(self.with_soft_loss(losses, found, features))
 

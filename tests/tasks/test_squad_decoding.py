@@ -401,8 +401,7 @@ def read(tokenizer, text, length=384):
   asked = squad.SquadExample("q", "", [], paragraph=squad.Paragraph.of(text))
   asked.doc_tokens = asked.paragraph.doc_tokens
   settings = squad.ReadingSettings(length, doc_stride=3, max_query_length=1)
-  (windows,) = squad.iterate_windows([asked], tokenizer, settings, False)
-  return asked, windows
+  return asked, squad.WindowMaker(tokenizer, settings)(asked, False)
 
 
 def answer_at(asked, windows, number, start, end):
@@ -468,11 +467,9 @@ class TestSpans:
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), "utf-8")
     tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"), False)
     settings = squad.ReadingSettings(384, 128, 9)
-    for asked, windows in zip(
-      examples,
-      squad.iterate_windows(examples, tokenizer, settings, True),
-      strict=True,
-    ):
+    make_windows = squad.WindowMaker(tokenizer, settings)
+    for asked in examples:
+      windows = make_windows(asked, True)
       results = [result(feature) for feature in windows]
       results[0].start_logits[windows[0].start_position] = 1.0
       results[0].end_logits[windows[0].end_position] = 1.0

@@ -103,7 +103,7 @@ class TestModel:
       )
       tvars = v1.trainable_variables()
       names = [v.op.name for v in tvars]
-      assert set(squad_model.variable_shapes(golden.config)) < set(names)
+      assert set(SquadTask().head_shapes(golden.config)) < set(names)
       session.run(v1.global_variables_initializer())
       for variable, name in zip(tvars, names, strict=True):
         variable.load(values[name], session)
@@ -167,19 +167,19 @@ class TestModelFn:
     spans = [golden.inputs[name][1:] for name in SPANS]
     expected = loss_by_hand(spans, logits, mask == 1)
     for length in (20, 32):
-      loss = squad_model.span_loss(
+      losses = squad_model.span_losses(
         *logits[:, :, :length], *spans, mask[:, :length]
       )
-      np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    whole = squad_model.span_loss(*logits, *spans)
-    np.testing.assert_allclose(
-      whole, loss_by_hand(spans, logits, True), rtol=1e-5
-    )
+      np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
+    losses = squad_model.span_losses(*logits, *spans)
+    expected = loss_by_hand(spans, logits, True)
+    np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
 
   def test_positions_outside_the_window_have_no_loss(self):
     # exp(logit) is 1, 2, 5 and 4, 4, 8.
     logits = np.log([[1, 2, 5], [4, 4, 8]]).astype(np.float32)
-    loss = squad_model.span_loss(logits, logits, [2, 3], [-1, 0])
+    losses = squad_model.span_losses(logits, logits, [2, 3], [-1, 0])
+    loss = np.mean(losses)
     np.testing.assert_allclose(loss, (np.log(8 / 5) + np.log(4)) / 4, rtol=1e-6)
 
   def test_predictions_are_raw_results(self, golden, values):
