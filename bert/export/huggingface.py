@@ -126,7 +126,7 @@ def _find_model(model_dir):
 def _find_task(folder, model):
   """The Task of the model in a folder; None without one."""
   kind, fields = task_file.read(folder)
-  return kind and loaded_model.make_task(model, kind, fields, folder)
+  return kind and loaded_model.make_task(model, kind, folder)
 
 
 def _count(values):

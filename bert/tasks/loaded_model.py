@@ -9,7 +9,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from bert.errors import UserError, check_known, listing, plural, shortened
 from bert.data import downloads, records, sequences
@@ -211,15 +211,13 @@ def find_task(
   folder: str, kind: str | None = None, **options
 ) -> tuple[Task, model_folder.Model]:
   """The task of the model in a folder, and the model; see `load`."""
-  trained, fields = task_file.read(folder)
+  trained, _ = task_file.read(folder)
   kind = kind or trained or "vectors"
-  if kind != trained:
-    if trained:
-      known = (trained, *registry.UNTRAINED)
-      check_known(f"task={kind!r} of {folder}", kind, known)
-    fields = {}
+  if trained and kind != trained:
+    known = (trained, *registry.UNTRAINED)
+    check_known(f"task={kind!r} of {folder}", kind, known)
   model = model_folder.find_model(folder)
-  return make_task(model, kind, fields, folder, **options), model
+  return make_task(model, kind, folder, **options), model
 
 
 def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
@@ -235,25 +233,18 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
 def load_task(
   model: model_folder.Model, kind: str, folder: str = "", **options
 ) -> LoadedModel:
-  """A model whose files are known, with a kind of task; see `load`.
-
-  The settings of that kind that a folder records are used.
-  """
+  """A model whose files are known, with a kind of task; see `make_task`."""
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
-  recorded, fields = task_file.read(folder) if folder else (None, {})
-  fields = fields if recorded == kind else {}
-  task = make_task(model, kind, fields, folder, **options)
+  task = make_task(model, kind, folder, **options)
   return LoadedModel(task, model, model.checkpoint, **engine)
 
 
 def make_task(
-  model: model_folder.Model,
-  kind: str,
-  fields: Mapping[str, object],
-  folder: str,
-  **options,
+  model: model_folder.Model, kind: str, folder: str = "", **options
 ) -> Task:
-  """The task of a model: `fields` are those of its task.json."""
+  """The task of a model, with the settings of it that a folder records."""
+  recorded, fields = task_file.read(folder) if folder else (None, {})
+  fields = fields if recorded == kind else {}
   cls = registry.task_class(kind)
   settings = cls.Settings()
   if "max_seq_length" not in fields:
