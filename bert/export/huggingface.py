@@ -125,7 +125,7 @@ def _find_model(model_dir):
 
 def _find_task(folder, model):
   """The Task of the model in a folder; None without one."""
-  kind, fields = task_file.read(folder)
+  kind, _ = task_file.read(folder)
   return kind and loaded_model.make_task(model, kind, folder)
 
 

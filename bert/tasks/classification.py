@@ -7,7 +7,6 @@ a number; see `bert/tasks/labels.py`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -161,13 +160,6 @@ def _warn_of_lost_digits(settings):
     )
 
 
-def compute_logits(
-  bert: modeling.BertModel, num_labels: int, is_training: bool
-) -> tf.Tensor:
-  """Logits [B, C] of BERT's pooled output."""
-  return layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
-
-
 def create_model(
   bert_config: modeling.BertConfig,
   is_training: bool,
@@ -195,11 +187,10 @@ def create_model(
     segment_ids,
     use_one_hot_embeddings,
   )
-  logits = compute_logits(bert, num_labels, is_training)
-  label_type = label_types.Classification([None] * num_labels)
-  per_example_loss = label_type.per_example_loss(logits, labels)
+  logits = layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
+  per_example_loss = layers.cross_entropy(logits, labels)
   loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, logits, label_type.probabilities(logits)
+  return loss, per_example_loss, logits, tf.nn.softmax(logits)
 
 
 def model_fn_builder(
@@ -599,18 +590,27 @@ class ClassificationTask(Task):
     self, folder: str, rows: RowSet, answers: Iterable[Prediction]
   ) -> None:
     """Writes test_results.tsv, test_predictions.tsv and GLUE's submission."""
-    written = prediction_files.write_predictions(
-      folder,
-      rows.suffix,
-      self.label_type,
-      rows.examples,
-      (answer.logits for answer in answers),
-      functools.partial(self._submission, rows.suffix),
+    label_type = self.label_type
+    logits = [answer.logits for answer in answers]
+    probabilities = np.asarray(
+      label_type.probabilities(np.reshape(logits, [-1, label_type.num_outputs]))
     )
-    path = f"{folder}/test_predictions{rows.suffix}.tsv"
-    logging.info("%s: %s", path, plural(len(written), "row"))
+    contents = {
+      "test_results": "".join(
+        "\t".join(map(str, row)) + "\n" for row in probabilities
+      ),
+      "test_predictions": prediction_files.predictions_table(
+        label_type, rows.examples, probabilities
+      ),
+    }
+    paths = [f"{folder}/{name}{rows.suffix}.tsv" for name in contents]
+    contents = dict(zip(paths, contents.values(), strict=True))
+    predictions = label_type.predictions(probabilities).tolist()
+    contents |= self._submission(rows.suffix, predictions)
+    files.write_files(contents)
+    logging.info("%s: %s", paths[-1], plural(len(predictions), "row"))
 
-  def _submission(self, suffix, answers):
+  def _submission(self, suffix, predictions):
     """GLUE's file of predictions, if it has one: dict from path to text."""
     task = getattr(self._processor, "task", None)
     # A processor of a user's own may have other labels than its base class.
@@ -619,7 +619,7 @@ class ClassificationTask(Task):
       return {}
     files.makedirs(self._submission_dir)
     path = os.path.join(self._submission_dir, task.submission[suffix])
-    return {path: glue.submission_lines(task, answers)}
+    return {path: glue.submission_lines(task, predictions)}
 
   def section(
     self, key: str, evaluation: classification_report.ClassifiedSet

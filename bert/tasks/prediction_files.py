@@ -2,15 +2,14 @@
 
 import csv
 import io
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
 import numpy as np
 
 from bert.errors import UserError, plural
-from bert.data import files, text_files
+from bert.data import text_files
 from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
 from bert.tasks.loaded_model import LoadedModel
@@ -67,42 +66,6 @@ def predictions_table(
     texts = [example.text_a, example.text_b or ""][: 1 + is_pair]
     table.writerow([name, label, *given, *others, *texts])
   return text.getvalue()
-
-
-def write_predictions(
-  output_dir: str,
-  suffix: str,
-  label_type: label_types.LabelType,
-  examples: Iterable[InputExample],
-  logits: Iterable[np.ndarray],
-  more: Callable[[list], Mapping[str, str]] | None = None,
-) -> list:
-  """Writes test_results.tsv, the original's file, and test_predictions.tsv.
-
-  Args:
-    output_dir: the folder.
-    suffix: part of the files' names.
-    label_type: the label type.
-    examples: the examples; their guids are the ids.
-    logits: float [C] for each example.
-    more: from the predictions to the content of further files, by path.
-
-  Returns:
-    The label type's prediction for each example.
-  """
-  logits = np.reshape(list(logits), [-1, label_type.num_outputs])
-  probabilities = np.asarray(label_type.probabilities(logits))
-  table = predictions_table(label_type, list(examples), probabilities)
-  results = ["\t".join(map(str, row)) + "\n" for row in probabilities]
-  predictions = label_type.predictions(probabilities).tolist()
-  named = {"test_results": "".join(results), "test_predictions": table}
-  contents = {
-    os.path.join(output_dir, f"{name}{suffix}.tsv"): content
-    for name, content in named.items()
-  }
-  contents |= more(predictions) if more else {}
-  files.write_files(contents)
-  return predictions
 
 
 def answer_lines(
