@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import functools
 import heapq
-import itertools
 import json
 import math
 import operator
@@ -243,25 +242,12 @@ def _text_finder(example, features, do_lower_case):
   def find(span):
     feature = features[span.window]
     word_of = feature.token_to_orig_map
-    first, last = word_of[span.start], word_of[span.end]
-    words = " ".join(example.doc_tokens[first : last + 1])
-    is_whole = (
-      word_of.get(span.start - 1, first) != first
-      and word_of.get(span.end + 1, last) != last
-    )
-    if is_whole:
-      return words  # All their pieces; nothing to align.
-    pieces = feature.tokens[span.start : span.end + 1]
-    text = " ".join(pieces).replace(" ##", "").replace("##", "")
-    return get_final_text(" ".join(text.split()), words, do_lower_case)
+    words = example.doc_tokens[word_of[span.start] : word_of[span.end] + 1]
+    pieces = " ".join(feature.tokens[span.start : span.end + 1])
+    text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+    return get_final_text(text, " ".join(words), do_lower_case)
 
   return find
-
-
-@functools.lru_cache(maxsize=2**14)
-def _basic_text(text, do_lower_case):
-  """The words of the basic tokenizer, with blanks between them."""
-  return " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(text))
 
 
 def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
@@ -271,7 +257,7 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
   differ, because a character was dropped or became two, or a piece is unknown,
   the result is the whole text. Both have one blank between words.
   """
-  tokenized = _basic_text_of_words(orig_text, do_lower_case)
+  tokenized = _basic_text(orig_text, do_lower_case)
   start = tokenized.find(pred_text)
   if start < 0 or not pred_text or pred_text != pred_text.strip(" "):
     return orig_text  # Blanks are not counted, so no end can be one.
@@ -282,12 +268,11 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
 
 # Many candidates of a question differ only in the pieces at their ends.
 @functools.lru_cache(maxsize=2**10)
-def _basic_text_of_words(text, do_lower_case):
-  """As `_basic_text`; "" if that changes the number of characters."""
-  basic = map(_basic_text, text.split(" "), itertools.repeat(do_lower_case))
-  tokenized = " ".join(filter(None, basic))
-  is_aligned = len(text.replace(" ", "")) == len(tokenized.replace(" ", ""))
-  return tokenized if is_aligned else ""
+def _basic_text(text, do_lower_case):
+  """The basic tokenizer's words; "" if they have more or fewer characters."""
+  words = tokenization.BasicTokenizer(do_lower_case).tokenize(text)
+  is_aligned = len(text.replace(" ", "")) == len("".join(words))
+  return " ".join(words) if is_aligned else ""
 
 
 def _offset(text, count):
