@@ -53,22 +53,14 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-  """The answer to a question.
+  """The answer to a question."""
 
-  Attributes:
-    text: the answer; "" for no answer.
-    nbest: the candidates, best first.
-    best_text: text of the best candidate that is not "".
-    null_odds: score of no answer minus score of `best_text`, in logits; None in
-      SQuAD 1.1, where each question has an answer.
-    span: start and end of `best_text` in the paragraph, in characters; None if
-      it is not part of the paragraph.
-  """
-
-  text: str
-  nbest: list[Candidate]
-  best_text: str
+  text: str  # "" for no answer
+  nbest: list[Candidate]  # best first
+  best_text: str  # of the best candidate that is not ""
+  # Score of no answer minus score of `best_text`, in logits; None in SQuAD 1.1.
   null_odds: float | None = None
+  # Of `best_text` in the paragraph, in characters; None if it is not in it.
   span: tuple[int, int] | None = None
 
   @property
@@ -84,23 +76,14 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingSettings:
-  """How logits become answers.
+  """How logits become answers."""
 
-  Attributes:
-    n_best_size: number of starts and of ends tried in each window, and number
-      of candidates listed; at least 1.
-    max_answer_length: maximum length of an answer in word pieces.
-    do_lower_case: whether the tokenizer lower-cases; of no effect if the
-      windows know their pieces.
-    version_2_with_negative: whether questions may have no answer.
-    null_score_diff_threshold: null odds above which there is no answer.
-  """
-
+  # Number of starts and of ends tried in each window, and of candidates listed.
   n_best_size: int = 20
-  max_answer_length: int = 30
-  do_lower_case: bool = True
-  version_2_with_negative: bool = False
-  null_score_diff_threshold: float = 0.0
+  max_answer_length: int = 30  # in word pieces
+  do_lower_case: bool = True  # no effect if the windows know their pieces
+  version_2_with_negative: bool = False  # whether questions may have no answer
+  null_score_diff_threshold: float = 0.0  # null odds with no answer above
 
 
 class _Span(NamedTuple):
@@ -338,14 +321,7 @@ def write_answers(
   nbest_file: str,
   null_odds_file: str | None,
 ) -> None:
-  """Writes JSON files in the original's layout.
-
-  Args:
-    answers: Answers by id of their question.
-    prediction_file: dict from id to text.
-    nbest_file: dict from id to list of candidates.
-    null_odds_file: dict from id to null odds, or None not to write it.
-  """
+  """Writes JSON files in the original's layout: dicts by a question's id."""
   contents = {
     nbest_file: {
       qas_id: [candidate._asdict() for candidate in answer.nbest]

@@ -74,14 +74,7 @@ def create_model(
   segment_ids: tf.Tensor,
   use_one_hot_embeddings: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """BERT with a start and an end vector (section 4.2).
-
-  Args:
-    input_ids, input_mask, segment_ids: integer [B, S].
-
-  Returns:
-    start_logits, end_logits, each float [B, S].
-  """
+  """The `compute_logits` of BERT on three sequences, integer [B, S]."""
   sequences = (input_ids, input_mask, segment_ids)
   bert = modeling.BertModel(
     bert_config, is_training, *sequences, use_one_hot_embeddings
@@ -98,12 +91,8 @@ def span_losses(
 ) -> tf.Tensor:
   """The cross-entropies of start and end, float [2, B].
 
-  Args:
-    start_logits, end_logits: float [B, S].
-    start_positions, end_positions: integer [B].
-    input_mask: integer [B, S], to exclude padding from the softmax, so that the
-      loss does not depend on the amount of padding. None includes it, as the
-      original does.
+  Logits and mask are [B, S], positions integer [B]. The mask excludes padding
+  from the softmax; without it, the loss depends on it, as in the original.
   """
   logits = tf.stack([start_logits, end_logits])  # [2, B, S]
   if input_mask is not None:
@@ -115,18 +104,12 @@ def span_losses(
 
 @dataclasses.dataclass(frozen=True)
 class SquadSettings(ReadingSettings, Settings):
-  """What a model for SQuAD must remember.
-
-  Attributes:
-    n_best_size, max_answer_length: see DecodingSettings.
-    null_score_diff_threshold: the best threshold found; None if there is none.
-    init_checkpoint: `run_record.hash_of_weights` of the model that the
-      threshold is of, if its weights are in another folder.
-  """
+  """What a model for SQuAD must remember; see DecodingSettings, too."""
 
   n_best_size: int = DecodingSettings.n_best_size
   max_answer_length: int = DecodingSettings.max_answer_length
-  null_score_diff_threshold: float | None = None
+  null_score_diff_threshold: float | None = None  # the best one found
+  # `run_record.hash_of_weights` of its model, if that is in another folder.
   init_checkpoint: str | None = None
   fixed = ("init_checkpoint",)
 
@@ -143,8 +126,7 @@ class SquadTask(Task):
 
   Args:
     settings, tokenizer: see Task.
-    paths: dict from split to its file of questions. The "dev" split needs
-      answers, and "test" may have them.
+    paths: see Task; "dev" needs answers, and "test" may have them.
     threshold: null odds above which there is no answer; default: that of the
       settings, or 0. AUTO selects the one with the best F1, or, for questions
       without answers, the one that was selected before.
@@ -230,13 +212,11 @@ class SquadTask(Task):
     )
 
   def rows(self, example: squad.SquadExample, is_training: bool) -> list:
-    """A row for each window of a question."""
     return list(
       map(squad.feature_row, self._make_windows(example, is_training))
     )
 
   def feature_spec(self, is_training: bool) -> dict:
-    """The three sequences [S], the window's id, and the answer's position."""
     return squad.feature_spec(self.settings.max_seq_length, is_training)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -260,7 +240,6 @@ class SquadTask(Task):
   soft_targets = output_axes
 
   def unlabeled(self, path: str) -> Sequence[squad.SquadExample]:
-    """The questions of a file, of which answers are not read."""
     examples, _ = self._read(path, False)
     return examples
 
@@ -319,7 +298,6 @@ class SquadTask(Task):
     return examples, digest.hexdigest()
 
   def examples(self, split: str) -> dict[str, Sequence[squad.SquadExample]]:
-    """The questions of a split's file."""
     path = self.paths[split]
     examples, _ = self._read(path, split == "train")
     is_scored = squad_scoring.has_answers(examples, self._is_v2)
@@ -374,7 +352,6 @@ class SquadTask(Task):
   # Evaluation and prediction.
 
   def score(self, rows: RowSet, answers: Iterable[Answered]) -> Evaluation:
-    """Exact match and F1."""
     return self._decide(rows, answers)[1]
 
   def write(
