@@ -76,27 +76,17 @@ _LEAST_STEPS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierSettings(Settings):
-  """What a classifier must remember.
+  """What a classifier must remember."""
 
-  Attributes:
-    kind: the kind of its labels, a key of `labels.KINDS`.
-    labels: the labels, in the order of the outputs; none for a regression.
-    mean, deviation: the scale of a regression.
-    long_text: how longer text is read; one of `examples.LONG_TEXT`.
-    is_pair: whether an example has two texts; None if that is not known.
-    temperatures: divide the logits, by --calibrate; one, or one for each of
-      several labels; none without it.
-    held_out, trained_on: the rows that it and the models before it have seen,
-      see `seen_rows`; empty if that is not known.
-  """
-
-  kind: str = "classification"
-  labels: tuple[str, ...] = ()
-  mean: float = 0.0
+  kind: str = "classification"  # a key of `labels.KINDS`
+  labels: tuple[str, ...] = ()  # in the order of the outputs; none for numbers
+  mean: float = 0.0  # with the deviation, the scale of numbers
   deviation: float = 1.0
-  long_text: str = "head"
-  is_pair: bool | None = None
+  long_text: str = "head"  # one of `examples.LONG_TEXT`
+  is_pair: bool | None = None  # whether examples have two texts, if known
+  # Divide the logits, by --calibrate: one, or one for each of several labels.
   temperatures: tuple[float, ...] = ()
+  # The rows that it and the models before it have seen, see `seen_rows`.
   held_out: str = ""
   trained_on: str = ""
   fixed = (
@@ -118,7 +108,6 @@ class ClassifierSettings(Settings):
     )
 
   def label_type(self) -> label_types.LabelType:
-    """The label type of the labels."""
     return label_types.make_label_type(
       self.kind, self.labels, self.mean, self.deviation
     )
@@ -135,15 +124,10 @@ class ClassifierSettings(Settings):
 
 
 class Prediction(NamedTuple):
-  """The answer to an example.
+  """The answer to an example."""
 
-  Attributes:
-    logits: float [C], the mean over its rows.
-    label: its encoded label, of any value if it is not known.
-  """
-
-  logits: np.ndarray
-  label: int | float | np.ndarray
+  logits: np.ndarray  # float [C], the mean over its rows
+  label: int | float | np.ndarray  # encoded; any value if it is not known
 
 
 def _warn_of_lost_digits(settings):
@@ -170,14 +154,9 @@ def create_model(
   num_labels: int,
   use_one_hot_embeddings: bool,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a softmax classifier of C labels.
+  """BERT with a softmax classifier, on integers [B, S] and labels [B].
 
-  Args:
-    input_ids, input_mask, segment_ids: integer [B, S].
-    labels: integer [B].
-
-  Returns:
-    loss (scalar), per_example_loss [B], logits [B, C], probabilities [B, C].
+  Returns loss (scalar), per_example_loss [B], logits and probabilities [B, C].
   """
   bert = modeling.BertModel(
     bert_config,
@@ -325,7 +304,6 @@ class ClassificationTask(Task):
     return list(map(feature_row, self._convert(example)))
 
   def _convert(self, example):
-    """The InputFeatures of an example."""
     return convert_example(
       example,
       self.label_type,
@@ -335,7 +313,6 @@ class ClassificationTask(Task):
     )
 
   def feature_spec(self, is_training: bool) -> dict:
-    """The three sequences [S], the label, and `is_real_example`."""
     return feature_spec(self.settings.max_seq_length, self.label_type)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -422,7 +399,6 @@ class ClassificationTask(Task):
   # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
-    """The InputExamples of a split; the test split has no labels."""
     sets = self._processor.get_example_sets(self._data_dir, split)
     if split == "test":
       sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
@@ -463,7 +439,6 @@ class ClassificationTask(Task):
       )
 
   def _add_seen(self, **rows):
-    """Makes the settings remember rows."""
     self._seen = self._seen.adding(**rows)
     self.settings = self.settings.with_seen(self._seen)
 
@@ -524,7 +499,6 @@ class ClassificationTask(Task):
       logging.info("%s: the calibration goes, because weights change", path)
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of each data set."""
     return self._hashes
 
   def outputs(
@@ -556,7 +530,6 @@ class ClassificationTask(Task):
   def score(
     self, rows: RowSet, answers: Iterable[Prediction]
   ) -> classification_report.ClassifiedSet:
-    """The task's metrics, and the predictions for the report."""
     label_type = self.label_type
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
     losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
@@ -589,7 +562,6 @@ class ClassificationTask(Task):
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[Prediction]
   ) -> None:
-    """Writes test_results.tsv, test_predictions.tsv and GLUE's submission."""
     label_type = self.label_type
     logits = [answer.logits for answer in answers]
     probabilities = np.asarray(

@@ -25,24 +25,16 @@ XNLI_LANGUAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class TsvFile:
-  """The file and the columns of a data set.
+  """The file and the columns of a data set."""
 
-  Attributes:
-    file: path relative to the task's folder.
-    text_a, text_b, label: column indices, from the end of the line if negative;
-      None if there is no such column.
-    header: whether the first line names the columns.
-    id_column: column of the examples' ids; None to number the examples.
-    only: (column, value): skips rows with another value.
-  """
-
-  file: str
+  file: str  # relative to the task's folder
+  # Indices of columns, if there are such; from the end of the line if negative.
   text_a: int
   text_b: int | None = None
   label: int | None = None
-  header: bool = True
-  id_column: int | None = None
-  only: tuple[int, str] | None = None
+  header: bool = True  # whether the first line names the columns
+  id_column: int | None = None  # None to number the examples
+  only: tuple[int, str] | None = None  # a column, and its value in all rows
 
   @property
   def width(self) -> int:
@@ -74,39 +66,26 @@ DataSets = dict[str, TsvFile | Folder]
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-  """A task: its labels and its data sets.
+  """A task: its labels and its data sets."""
 
-  Attributes:
-    name: GLUE's spelling.
-    labels: in the order of the model's outputs.
-    train, dev, test: the data sets, by the suffix of their result files. The
-      first one is what the processor's getters read.
-    kind: a key of `labels.KINDS`.
-    metrics: keys of `metrics.METRICS`; --early_stopping_patience uses the first
-      one without --keep_best.
-    submission: file names for GLUE's leaderboard, by suffix of the test set;
-      None for tasks outside GLUE.
-    renamed_labels: dict from alternative spellings of labels to labels.
-    no_label: the text in the label column of rows to skip.
-    has_broken_rows: whether some rows of the distributed files lack columns.
-    model_of: the task whose model predicts this task's test set; such a task
-      has no training and development sets.
-    folders: possible names of the task's folder; default: its name.
-  """
-
-  name: str
-  labels: tuple[str, ...]
+  name: str  # in GLUE's spelling
+  labels: tuple[str, ...]  # in the order of the model's outputs
+  # By the suffix of result files; the processor's getters read the first.
   train: DataSets = dataclasses.field(default_factory=dict)
   dev: DataSets = dataclasses.field(default_factory=dict)
   test: DataSets = dataclasses.field(default_factory=dict)
-  kind: str = "classification"
+  kind: str = "classification"  # a key of `labels.KINDS`
+  # Keys of `metrics.METRICS`; --early_stopping_patience uses the first one
+  # without --keep_best.
   metrics: tuple[str, ...] = ("accuracy",)
+  # Files for GLUE's leaderboard, by suffix of the test set; None outside GLUE.
   submission: dict[str, str] | None = None
   renamed_labels: dict[str, str] = dataclasses.field(default_factory=dict)
-  no_label: str | None = None
-  has_broken_rows: bool = False
+  no_label: str | None = None  # in the label column of rows to skip
+  has_broken_rows: bool = False  # whether some rows of its files lack columns
+  # The task whose model predicts the test set, which is the only one.
   model_of: str | None = None
-  folders: tuple[str, ...] = ()
+  folders: tuple[str, ...] = ()  # possible names; default: its name
 
 
 _BINARY = ("0", "1")
@@ -303,11 +282,7 @@ class GlueProcessor(DataProcessor):
     return getattr(type(self), name) is not getattr(GlueProcessor, name)
 
   def _create_examples(self, lines, set_type):
-    """The InputExamples of the lines of a file; for subclasses.
-
-    As in the original, `set_type` begins with "train", "dev" or "test", and a
-    subclass may override the method.
-    """
+    """The InputExamples of the lines of a file, as in the original."""
     split = getattr(self.task, set_type.split("_")[0])[""]
     return self._read_lines(split, lines, set_type, set_type)
 
@@ -417,15 +392,7 @@ class GlueProcessor(DataProcessor):
 
 
 class XnliProcessor(GlueProcessor):
-  """XNLI: MultiNLI in other languages (Conneau et al. 2018).
-
-  Args:
-    language: one of XNLI_LANGUAGES, for training and evaluation; by default
-      that of the class, Chinese.
-
-  Attributes:
-    language: that language, which a subclass may change.
-  """
+  """XNLI, in one of XNLI_LANGUAGES, which a subclass may change."""
 
   language = "zh"
 
@@ -435,7 +402,6 @@ class XnliProcessor(GlueProcessor):
 
   @property
   def task(self) -> GlueTask:
-    """The row of the language."""
     return _xnli(self.language)
 
 
@@ -479,8 +445,7 @@ def task_folder(data_dir: str, task: GlueTask) -> str:
 def submission_lines(task: GlueTask, predictions: Iterable[float]) -> str:
   """The content of a file for GLUE's leaderboard.
 
-  `predictions` are label ids or, for a regression, numbers, which are clipped
-  to STS-B's scale of 0 to 5.
+  Numbers are clipped to STS-B's scale of 0 to 5.
   """
   lines = ["index\tprediction\n"]
   for index, prediction in enumerate(predictions):
