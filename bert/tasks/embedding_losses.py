@@ -22,19 +22,13 @@ _EXCLUDED = -1e9
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-  """How vectors are trained.
+  """How vectors are trained."""
 
-  Attributes:
-    loss: one of LOSSES.
-    scale: factor of the cosines, for "ranking" and "cosent".
-    both_ways: with "ranking", whether text_b must find text_a, too.
-    dimensions: the loss is the mean over the vectors cut to each of these sizes
-      (Kusupati et al. 2022); none for whole vectors.
-  """
-
-  loss: str = "ranking"
-  scale: float = 20.0
-  both_ways: bool = False
+  loss: str = "ranking"  # one of LOSSES
+  scale: float = 20.0  # factor of the cosines, for "ranking" and "cosent"
+  both_ways: bool = False  # with "ranking", text_b must find text_a, too
+  # The loss is the mean over the vectors cut to each of these sizes (Kusupati
+  # et al. 2022); none for whole vectors.
   dimensions: tuple[int, ...] = ()
 
 
@@ -137,8 +131,7 @@ def ranking(
   Args:
     vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
     text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
-    scale: factor of the cosines.
-    both_ways: whether the partner must find the text, too; the mean counts.
+    scale, both_ways: see `Training`; the mean of both ways counts.
     is_labeled: see `compute`. The texts of other rows are no candidates.
   """
   queries, partners = vectors[:, 0], vectors[:, 1]

@@ -161,7 +161,6 @@ class EmbeddingTask(VectorTask):
     return Pair("", text, text_b)
 
   def prepare(self, model: model_folder.Model) -> None:
-    """Notes the size of the vectors of a teacher."""
     (self._teacher_size,) = self.vector_shape(model.config)
 
   def reading_with(self, other: EmbeddingTask) -> EmbeddingTask:
@@ -216,11 +215,9 @@ class EmbeddingTask(VectorTask):
     return Outputs(predictions=self.head(ops.TensorOps(), bert, rows))
 
   def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
-    """The vector of a text."""
     return predictions[0]["vectors"]
 
   def score(self, rows: RowSet, answers: Iterable[np.ndarray]) -> Ranked:
-    """The metrics of whole vectors, and of those cut to each dimension."""
     vectors = dict(zip(rows.examples, answers, strict=True))
     whole = self._score(vectors, None)
     for size in self._training.dimensions:

@@ -116,11 +116,7 @@ def found_entities(
 ) -> list[FoundEntity]:
   """The entities in a text; without a scheme, each word with its label.
 
-  Args:
-    text: the text.
-    spans: offsets of its words.
-    labels, probabilities: the predicted label of each word.
-    scheme: see `find_scheme`.
+  `spans` are the offsets of its words, each with a predicted label.
   """
   marked = entities(labels)
   if not scheme:

@@ -25,13 +25,9 @@ from bert.training.task import Field, Settings, Task
 
 @dataclasses.dataclass(frozen=True)
 class MaskSettings(Settings):
-  """What is listed.
+  """What is listed."""
 
-  Attributes:
-    top_k: number of pieces listed for each [MASK].
-  """
-
-  top_k: int = 5
+  top_k: int = 5  # number of pieces for each [MASK]
 
 
 class MaskTask(Task):

@@ -52,12 +52,7 @@ class Retrieval:
 
 @dataclasses.dataclass
 class Ranked(Evaluation):
-  """The Evaluation of vectors.
-
-  Attributes:
-    found: for the report, a `page.Query` of each query.
-    scored: for the report, a `page.Scored` of each pair with a score.
-  """
+  """The Evaluation of vectors; what is found is for the report."""
 
   found: Sequence[page.Query] = ()
   scored: Sequence[page.Scored] = ()
@@ -79,14 +74,7 @@ def of_pairs(pairs: Sequence[text_pairs.Pair]) -> Retrieval:
 
 
 def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
-  """A test set in the layout of BEIR; other queries are left out.
-
-  Args:
-    queries_file: a table with `_id` and `text`.
-    corpus_file: such a table, perhaps with `title`, which comes before `text`.
-    qrels_file: a table with `query-id`, `corpus-id` and `score`, the grade of a
-      relevant document.
-  """
+  """A test set in the layout of BEIR; other queries are left out."""
   queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
   numbers = {name: number for number, name in enumerate(corpus)}
   relevant = {}

@@ -34,26 +34,16 @@ RECALLED = (
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """The training or use of one model.
+  """The training or use of one model; the rest is as the flags say."""
 
-  Attributes:
-    task: key of its processor.
-    name: name of the task as GLUE writes it, or else its key.
-    data_dir, output_dir: folders of its files and of its results.
-    submission_dir: folder of the files for GLUE's leaderboard.
-    seed: its seed.
-    init_checkpoint: initial weights, or None.
-    splits: the data splits that it needs.
-  """
-
-  task: str
-  name: str
+  task: str  # key of its processor
+  name: str  # of the task as GLUE writes it, or else its key
   data_dir: str | None
   output_dir: str
-  submission_dir: str
+  submission_dir: str  # of the files for GLUE's leaderboard
   seed: int
   init_checkpoint: str | None
-  splits: tuple[str, ...]
+  splits: tuple[str, ...]  # the data that it needs
 
 
 def make_runs(flags: Flags) -> list[Run]:

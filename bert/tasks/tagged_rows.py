@@ -25,10 +25,9 @@ def make_rows(
   settings,
   is_training: bool = False,
 ) -> Iterator[list[dict]]:
-  """Yields the rows of each sentence: one, or one for each window.
+  """Yields the rows of each sentence, by TaggerSettings: one a window.
 
-  The sentences are in the order of the file. In training, all pieces have
-  labels if the TaggerSettings say so.
+  The sentences are in the order of the file.
   """
   vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (

@@ -33,21 +33,12 @@ from bert.training.task import Outputs, RowSet, Settings, Task, weighted_mean
 
 @dataclasses.dataclass(frozen=True)
 class TaggerSettings(Settings):
-  """What a tagger must remember.
+  """What a tagger must remember."""
 
-  Attributes:
-    labels: the labels, in the order of the outputs.
-    scheme: how they mark entities, see `entities.find_scheme`, or None.
-    label_all_tokens: whether training labels all pieces of a word, not only the
-      first.
-    max_context: whether sequences are filled up with the sentences before and
-      after.
-  """
-
-  labels: tuple[str, ...] = ()
-  scheme: str | None = None
-  label_all_tokens: bool = False
-  max_context: bool = False
+  labels: tuple[str, ...] = ()  # in the order of the outputs
+  scheme: str | None = None  # of entities, see `entities.find_scheme`
+  label_all_tokens: bool = False  # in training, not only the first of a word
+  max_context: bool = False  # fill up with the sentences before and after
   fixed = ("labels", "scheme", "label_all_tokens")
 
 
@@ -120,7 +111,6 @@ class TaggingTask(Task):
     )
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    """The three sequences [S], and the labels of the words [S]."""
     return tagged_rows.feature_spec(self.settings.max_seq_length)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -162,7 +152,6 @@ class TaggingTask(Task):
     return {"entities": [entity.to_dict() for entity in answer.entities]}
 
   def describe(self, answer: Tagged) -> str:
-    """The entities, one per line."""
     lines = (
       f"{e.type:8s} {e.probability:6.1%}  {e.text}" for e in answer.entities
     )
@@ -171,15 +160,12 @@ class TaggingTask(Task):
   # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[Sentence]]:
-    """The Sentences of a split."""
     return {"": self._sentences[split]}
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs the number of labels, and how they mark entities."""
     entities.log_scheme(self.labels, self.settings.scheme)
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of the words and labels of each split."""
     return {
       split: content_hash((s.words, s.labels, s.document) for s in found)
       for split, found in self._sentences.items()
@@ -213,7 +199,6 @@ class TaggingTask(Task):
     return TaggedSet(rows.name, tagged, self.labels, self.settings.scheme)
 
   def write(self, folder: str, rows: RowSet, answers: Iterable[Tagged]) -> None:
-    """Writes test_predictions.txt and entities.jsonl."""
     paths = [f"{folder}/test_predictions.txt", f"{folder}/entities.jsonl"]
     with contextlib.ExitStack() as stack:
       enter = stack.enter_context
