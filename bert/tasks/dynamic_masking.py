@@ -25,11 +25,7 @@ def dynamic_masking(
   The masks of a row are drawn from (seed, ordinal), its number in the whole
   training. So each epoch has new masks, and a continued training has the same
   masks as one that was not interrupted. `instances` explains the arguments.
-
-  Returns:
-    A function of a batch of unmasked features and of ordinals, integer [B],
-    that returns the features masked, with `masked_lm_positions`,
-    `masked_lm_ids` and `masked_lm_weights` [B, P].
+  Masked features have `masked_lm_positions`, `_ids` and `_weights` [B, P].
   """
   special = tokenizer.special
   pieces = list(tokenizer.vocab)
