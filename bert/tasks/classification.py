@@ -108,9 +108,9 @@ class ClassifierSettings(Settings):
     )
 
   def label_type(self) -> label_types.LabelType:
-    return label_types.make_label_type(
-      self.kind, self.labels, self.mean, self.deviation
-    )
+    if self.kind == label_types.Regression.kind:
+      return label_types.Regression(self.mean, self.deviation)
+    return label_types.KINDS[self.kind](self.labels)
 
   def with_label_type(self, label_type: label_types.LabelType):
     """Settings with the labels or the scale of a label type."""

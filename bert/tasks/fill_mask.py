@@ -69,8 +69,27 @@ class MaskTask(Task):
     return axes | ({"next_sentence": ()} if self._is_paired else {})
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    (count,) = self.output_axes()["ids"]
-    return _compute(self._config, bert, features, count, self._is_paired)
+    label_ids = features["masked_lm_ids"]
+    _, losses, log_probs = pretraining.get_masked_lm_output(
+      self._config,
+      bert.get_sequence_output(),
+      bert.get_embedding_table(),
+      features["masked_lm_positions"],
+      label_ids,
+      tf.ones_like(label_ids),
+    )
+    best = tf.math.top_k(log_probs, *self.output_axes()["ids"])
+    outputs = {
+      "ids": best.indices,
+      "probabilities": tf.exp(best.values),
+      "log_prob": -losses,
+    }
+    if self._is_paired:
+      _, _, log_probs = pretraining.get_next_sentence_output(
+        self._config, bert.get_pooled_output(), label_ids * 0
+      )
+      outputs["next_sentence"] = tf.exp(log_probs[:, 0])
+    return outputs
 
   def example(
     self, text: str, text_b: str = "", where: str = "the text"
@@ -91,8 +110,9 @@ class MaskTask(Task):
     check_has_words(self.tokenizer, " ".join(parts), where)
     ids = self.tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == special.mask]
-    shown = masked_text.joined(tuple(parts) if text_b else parts[0])
-    return Row(shown, pieces, ids, segment_ids, masks, bool(text_b))
+    return Row(
+      " ||| ".join(parts), pieces, ids, segment_ids, masks, bool(text_b)
+    )
 
   def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:
     """What the model says about texts.
@@ -200,27 +220,3 @@ def _check_heads(model):
       f"heads; pass a released model, or the --output_dir of run_pretraining.py"
     )
   return not missing
-
-
-def _compute(config, bert, features, count, is_paired):
-  """The likeliest pieces at each row's position, and other probabilities."""
-  _, losses, log_probs = pretraining.get_masked_lm_output(
-    config,
-    bert.get_sequence_output(),
-    bert.get_embedding_table(),
-    features["masked_lm_positions"],
-    features["masked_lm_ids"],
-    tf.ones_like(features["masked_lm_ids"]),
-  )
-  best = tf.math.top_k(log_probs, count)
-  outputs = {
-    "ids": best.indices,
-    "probabilities": tf.exp(best.values),
-    "log_prob": -losses,
-  }
-  if is_paired:
-    _, _, log_probs = pretraining.get_next_sentence_output(
-      config, bert.get_pooled_output(), features["masked_lm_ids"] * 0
-    )
-    outputs["next_sentence"] = tf.exp(log_probs[:, 0])
-  return outputs

@@ -215,15 +215,6 @@ def as_number(label: str | float | None) -> float | None:
   return number if math.isfinite(number) else None
 
 
-def make_label_type(
-  kind: str, labels: Sequence[str], mean: float = 0.0, deviation: float = 1.0
-) -> LabelType:
-  """The label type of a kind; the scale is for a regression."""
-  if kind == Regression.kind:
-    return Regression(mean, deviation)
-  return KINDS[kind](labels)
-
-
 def as_label_type(labels: LabelType | Sequence[str]) -> LabelType:
   """A label type as it is; a list of labels as a Classification."""
   return labels if isinstance(labels, LabelType) else Classification(labels)

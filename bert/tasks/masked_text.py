@@ -71,11 +71,6 @@ class Row:
     }
 
 
-def joined(text: Text) -> str:
-  """The text, or both separated by |||."""
-  return text if isinstance(text, str) else " ||| ".join(text)
-
-
 def replaced(
   text: str,
   pieces: Sequence[str],

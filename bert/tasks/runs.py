@@ -224,7 +224,7 @@ def _make_label_type(processor, trained):
     labels = processor.get_labels()
     if fault := label_types.fault_of(labels):
       raise ValueError(f"get_labels of {type(processor).__name__}: {fault}")
-    return label_types.make_label_type(kind, labels)
+    return label_types.KINDS[kind](labels)
   # The model's outputs are numbers in its own scale, whatever the task.
   if trained and trained.kind == kind:
     return trained

@@ -9,15 +9,6 @@ from bert.data import records, sequences
 from bert.tasks.tagged_text import Sentence
 
 
-def feature_spec(max_seq_length: int) -> records.Spec:
-  """The three sequences [S], and 1 + the label of each word [S].
-
-  `label_ids` is 0 at the positions that do not stand for a word.
-  """
-  labels = records.sequence_feature(max_seq_length)
-  return {**records.sequence_spec(max_seq_length), "label_ids": labels}
-
-
 def make_rows(
   sentences: Iterable[Sentence],
   label_ids: Mapping[str, int],
@@ -27,7 +18,8 @@ def make_rows(
 ) -> Iterator[list[dict]]:
   """Yields the rows of each sentence, by TaggerSettings: one a window.
 
-  The sentences are in the order of the file.
+  The sentences are in the order of the file. `label_ids` are 1 + the label of a
+  word, and 0 at the positions that do not stand for one.
   """
   vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (

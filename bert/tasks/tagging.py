@@ -111,7 +111,8 @@ class TaggingTask(Task):
     )
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    return tagged_rows.feature_spec(self.settings.max_seq_length)
+    label_ids = records.sequence_feature(self.settings.max_seq_length)
+    return {**super().feature_spec(is_training), "label_ids": label_ids}
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The output layer's weights [C, H] and bias [C]."""
