@@ -207,15 +207,12 @@ class ClassificationTask(Task):
   """A classification or regression task.
 
   Args:
-    settings, tokenizer: see Task.
-    name: its name, such as "MRPC".
-    processor: a DataProcessor; None if no files are read.
-    data_dir: folder of its files.
+    processor, data_dir: the DataProcessor of its files, and their folder.
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
-    initial_folder: folder of the classifier that a training starts from, which
-      the report compares with; None if there is none.
+    initial_folder: of the classifier that a training starts from, if there is
+      one; the report compares with it.
   """
 
   kind = "classification"

@@ -42,12 +42,10 @@ class EmbeddingTask(VectorTask):
   """Trains and evaluates vectors.
 
   Args:
-    settings: VectorSettings, with a pooling. Its prompts of the names
-      QUERY_PROMPTS and DOCUMENT_PROMPTS are put before the texts.
-    tokenizer, paths: see Task.
-    pairs: dict from split to its Pairs.
-    searched: a Retrieval to evaluate on, instead of that of the Pairs.
-    training: a Training.
+    settings: with a pooling. The prompts of the names QUERY_PROMPTS and
+      DOCUMENT_PROMPTS are put before the texts.
+    pairs: the Pairs of each split.
+    searched: to evaluate on, instead of the Pairs.
   """
 
   name = "embeddings"

@@ -443,10 +443,7 @@ def task_folder(data_dir: str, task: GlueTask) -> str:
 
 
 def submission_lines(task: GlueTask, predictions: Iterable[float]) -> str:
-  """The content of a file for GLUE's leaderboard.
-
-  Numbers are clipped to STS-B's scale of 0 to 5.
-  """
+  """A file for GLUE's leaderboard; numbers are clipped to STS-B's scale."""
   lines = ["index\tprediction\n"]
   for index, prediction in enumerate(predictions):
     if task.labels:

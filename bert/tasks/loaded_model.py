@@ -61,14 +61,12 @@ class LoadedModel:
   def __call__(self, inputs: Input | list[Input]) -> dict | list[dict]:
     """The answer to an input, or a list of answers to a list of inputs.
 
-    Args:
-      inputs: a text; a tuple with a value for each of the task's inputs, of
-        which those with a default may be omitted together; a dict by their
-        names; or a list of such inputs, an array, or a column of a data frame.
+    An input is a text; a tuple with a value for each of the task's inputs, of
+    which those with a default may be omitted together; or a dict by their
+    names. Instead of a list, an array or a column of a data frame will do.
 
-    Returns:
-      A dict by the names in the task's `output_types`. Probabilities are
-      floats, and a vector is a float32 array.
+    An answer is a dict by the names in the task's `output_types`. Probabilities
+    are floats, and a vector is a float32 array.
     """
     if to_list := getattr(inputs, "tolist", None):
       inputs = to_list()

@@ -141,9 +141,7 @@ class PretrainingTask(Task):
   """Masked words and next sentences, from files of records.
 
   Args:
-    config: a BertConfig.
-    read: dict from split, "train" and "dev", to a function that returns its
-      RecordFiles.
+    read: by split, "train" and "dev", what returns its RecordFiles.
     next_sentence_prediction: whether the records have next-sentence labels.
     max_eval_rows: number of records to evaluate on; None for all.
     mask_batch: masks batches as they are read; see `dynamic_masking`.

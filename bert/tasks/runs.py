@@ -161,10 +161,7 @@ def make_task(
 
 
 def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
-  """How the data of a trained classifier were read: flags of its training.
-
-  They are RECALLED, as far as the flags.json of the model has them.
-  """
+  """The RECALLED flags in the flags.json of a trained classifier."""
   folder = output_dir
   if not (folder and model_folder.is_finished(folder)):
     folder = model_folder.weights_folder(folder, init_checkpoint)
@@ -213,10 +210,7 @@ def _make_processor(
 
 
 def _make_label_type(processor, trained):
-  """The label type of a task; the numbers of tables are standardized.
-
-  `trained` is the label type of a model that is used, or None.
-  """
+  """The label type of a task; the numbers of tables are standardized."""
   kind = getattr(
     getattr(processor, "task", processor), "kind", "classification"
   )

@@ -185,10 +185,7 @@ def ask(
 ) -> None:
   """Answers what the user types, or the lines of --predict_file.
 
-  Args:
-    flags: the Flags.
-    kind: the kind of task of the model in --output_dir.
-    answer_lines: a function of the model, a reader, and the reader's name.
+  `answer_lines` is called with the model, a reader, and the reader's name.
   """
   names = ("predict_file", "interactive") if answer_lines else ("interactive",)
   check_questions(flags, *names)
@@ -235,10 +232,8 @@ def make(
 ) -> tuple[Callable[..., dict], Callable[[], None]]:
   """The script of a task, see `startup.script`.
 
-  Args:
-    task: the class.
-    rows: flags that differ from those of any task.
-    module: the module whose docstring --help shows; by default the task's.
+  `rows` are flags that differ from those of any task. --help shows the
+  docstring of `module`, by default the task's.
   """
 
   def run_main(flags):

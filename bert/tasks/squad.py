@@ -407,10 +407,7 @@ def _text_before(example):
 
 
 def _set_positions(features, answer, offset):
-  """Sets the answer's positions in a window; 0 unless it contains all of it.
-
-  `offset` is the difference between the position and the index of a piece.
-  """
+  """Sets the answer's positions in a window; 0 unless it contains all of it."""
   positions = [piece + offset for piece in answer or ()]
   if not answer or not set(positions) <= features.token_to_orig_map.keys():
     positions = [0, 0]

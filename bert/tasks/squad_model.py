@@ -125,18 +125,14 @@ class SquadTask(Task):
   """SQuAD 1.1 or 2.0.
 
   Args:
-    settings, tokenizer: see Task.
-    paths: see Task; "dev" needs answers, and "test" may have them.
     threshold: null odds above which there is no answer; default: that of the
       settings, or 0. AUTO selects the one with the best F1, or, for questions
-      without answers, the one that was selected before.
-    threshold_folders: folders to search for the latter.
+      without answers, one that was selected before, in `threshold_folders`.
     weights: `run_record.hash_of_weights` of a model in another folder than its
       predictions. Those of several models may be written to one folder.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
-    epoch_counts_rows: whether an epoch is counted in windows; the original
-      counts questions.
+    epoch_counts_rows: whether an epoch is counted in windows, not questions.
   """
 
   kind = "squad"

@@ -57,10 +57,7 @@ class Tagged(NamedTuple):
 
 
 class TaggingTask(Task):
-  """Named-entity recognition, or another label for each word.
-
-  `sentences` has the Sentences of each split.
-  """
+  """Named-entity recognition, or another label for each word."""
 
   kind = "tagging"
   Settings = TaggerSettings
