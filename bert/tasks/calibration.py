@@ -7,8 +7,6 @@ They minimize the loss of rows that were not trained on. A temperature is
 positive, so no predicted label changes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 # With few rows and no error, no temperature is low enough.

@@ -3,8 +3,6 @@
 Subclass `DataProcessor` to read a task of your own.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import dataclasses

@@ -1,7 +1,5 @@
 """The script of a task whose examples are in a file for each split."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

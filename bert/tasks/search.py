@@ -7,8 +7,6 @@
 A score is the cosine of the angle between two vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

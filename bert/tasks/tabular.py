@@ -1,7 +1,5 @@
 """Your own labeled texts, from TSV, CSV, JSON Lines or Parquet files."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools

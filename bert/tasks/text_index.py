@@ -5,8 +5,6 @@
 The vectors are those of a model of vectors, scaled to length 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
