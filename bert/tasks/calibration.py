@@ -37,7 +37,6 @@ def _fit_label(logits, is_label):
 
 
 def _fit(logits, label_ids):
-  """The temperature with the least mean cross-entropy."""
   # On use, as in `metrics`.
   from scipy import optimize, special
 

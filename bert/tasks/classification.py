@@ -111,7 +111,6 @@ class ClassifierSettings(Settings):
     return label_types.KINDS[self.kind](self.labels)
 
   def with_label_type(self, label_type: label_types.LabelType):
-    """Settings with the labels or the scale of a label type."""
     return dataclasses.replace(
       self,
       kind=label_type.kind,
@@ -382,7 +381,6 @@ class ClassificationTask(Task):
     return np.asarray(self.label_type.probabilities(answer.logits[None]))[0]
 
   def describe(self, answer: Prediction) -> str:
-    """The predicted label, then all labels by probability."""
     row = self.probabilities(answer)
     text = label_types.predicted_text(self.label_type, row)
     if not self.labels:
@@ -438,7 +436,6 @@ class ClassificationTask(Task):
     self.settings = self.settings.with_seen(self._seen)
 
   def _set_weights(self, label_ids):
-    """Computes the label weights, with --class_weights=balanced."""
     if self._balances_labels:
       self._label_weights = self.label_type.balanced_weights(label_ids)
 

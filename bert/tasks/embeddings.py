@@ -186,7 +186,6 @@ class EmbeddingTask(VectorTask):
     return self.head(ops, bert, features)["vectors"]
 
   def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
-    """The mean of the loss over `dimensions`."""
     sizes = self._training.dimensions or (vectors.shape[-1],)
     losses = [
       self._loss(ops.TensorOps().unit_length(vectors[..., :size]), features)
@@ -224,7 +223,6 @@ class EmbeddingTask(VectorTask):
     return whole
 
   def _score(self, vectors, size):
-    """The Ranked of vectors, cut to a size."""
     results, found, scored = {}, [], []
     if self._is_scored:
       pairs = self._pairs["dev"]

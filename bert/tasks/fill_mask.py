@@ -94,7 +94,6 @@ class MaskTask(Task):
   def example(
     self, text: str, text_b: str = "", where: str = "the text"
   ) -> Row:
-    """A text or pair as the model reads it."""
     special = self.tokenizer.special
     parts = [text, text_b] if text_b else [text]
     parts = [part.replace(MASK, special.mask) for part in parts]
@@ -203,7 +202,6 @@ class MaskTask(Task):
       )
 
   def _candidates(self, answer):
-    """The likeliest pieces at a mask, and their probabilities."""
     pieces = map(self._piece, map(int, answer["ids"]))
     return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
 

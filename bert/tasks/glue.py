@@ -108,7 +108,6 @@ _mnli = functools.partial(TsvFile, text_a=8, text_b=9, id_column=0)
 
 @functools.cache
 def _xnli(language):
-  """The row of XNLI in one of its languages."""
   rows_of = functools.partial(TsvFile, text_a=6, text_b=7, only=(0, language))
   return GlueTask(
     "XNLI",
@@ -224,7 +223,6 @@ def _warn_of_missing_set(path):
 
 
 def _remedy(task, split):
-  """What to do with a file of a task that is not as it should be."""
   form = split.describe() if isinstance(split, TsvFile) else "it has texts"
   return (
     f"download the files of {task.name} again: {form}; for files of your own, "
@@ -233,7 +231,6 @@ def _remedy(task, split):
 
 
 def _find_in(data_dir, name):
-  """The path of a file or a folder of a task."""
   path = os.path.join(data_dir, name)
   if not files.exists(path):
     files.check_is_folder(data_dir, f"--data_dir={data_dir}")
@@ -287,7 +284,6 @@ class GlueProcessor(DataProcessor):
     return self._read_lines(split, lines, set_type, set_type)
 
   def _read(self, data_dir, set_type, suffix=""):
-    """The InputExamples of a data set."""
     splits = getattr(self.task, set_type)
     if not splits:
       raise UserError(
@@ -308,7 +304,6 @@ class GlueProcessor(DataProcessor):
     return examples
 
   def _read_file(self, split, data_dir, set_type):
-    """The InputExamples of a TsvFile."""
     path = _find_in(data_dir, split.file)
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
@@ -377,7 +372,6 @@ class GlueProcessor(DataProcessor):
     )
 
   def _read_folder(self, split, data_dir, set_type):
-    """The InputExamples of a Folder, by label."""
     examples = []
     for label in self.get_labels():
       folder = _find_in(data_dir, f"{split.name}/{label}")

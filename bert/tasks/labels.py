@@ -34,7 +34,6 @@ class LabelType:
     self._ids = {label: i for i, label in enumerate(self.labels)}
 
   def _id(self, label):
-    """The index of a label."""
     check_known(f"label {label!r}", label, self._ids)
     return self._ids[label]
 

@@ -114,7 +114,6 @@ class LoadedModel:
 
   @property
   def fields(self) -> tuple[Field, ...]:
-    """The parts of one input."""
     return tuple(self.task.inputs)
 
   @property
@@ -124,7 +123,6 @@ class LoadedModel:
 
   @property
   def required(self) -> list[Field]:
-    """The inputs without a default."""
     return [field for field in self.fields if field.default is None]
 
   def parse(self, value: object, where: str = "the input") -> Texts:

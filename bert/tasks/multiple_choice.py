@@ -221,7 +221,6 @@ class ScoredChoices:
     self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
 
   def sample(self) -> verdict.Sample:
-    """The examples that the accuracy rests on."""
     right = np.array([np.argmax(p) == e.label for e, p, _ in self.answers])
     guess = np.mean([1 / len(p) for _, p, _ in self.answers])
     return verdict.Sample(

@@ -94,7 +94,6 @@ def answer_lines(
 
 
 def _read(reader, name, is_pair):
-  """Yields lists of the texts of lines."""
   empty = []
   for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
     if is_pair:
@@ -112,7 +111,6 @@ def _without_empty_end(lines):
 
 
 def _parse(text: str, where: str, is_pair: bool) -> tuple[str, ...]:
-  """The texts of a line."""
   texts = tuple(text.split("\t"))
   if len(texts) != 1 + is_pair:
     wanted = "two texts, separated by a tab" if is_pair else "one text"

@@ -126,7 +126,6 @@ def get_next_sentence_output(
 
 
 def _cross_entropy(logits, labels):
-  """The loss of each label."""
   return layers.cross_entropy(logits, tf.reshape(labels, [-1]))
 
 

@@ -111,7 +111,6 @@ def _table(path, names):
 
 
 def _texts_by_id(path):
-  """The texts of a file of queries or documents."""
   found, places = {}, {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
     name = str(row[_ID])

@@ -31,7 +31,6 @@ class Hit(NamedTuple):
   score: float
 
   def to_dict(self) -> dict:
-    """The hit as JSON."""
     return {"score": round(float(self.score), 6), **self.row._asdict()}
 
 
@@ -69,12 +68,10 @@ class Reranker:
     return labels.index(label)
 
   def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
-    """The score of each text."""
     answers = self.model([(query, text) for text in texts])
     return [self.score(answer) for answer in answers]
 
   def score(self, answer: Mapping) -> float:
-    """The score in an answer of the model."""
     if self._label is None:
       return answer["value"]
     return answer["probabilities"][self._label]

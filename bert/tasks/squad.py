@@ -527,7 +527,6 @@ class FeatureWriter(contextlib.ExitStack):
     self._file = self.enter_context(files.open_atomic(filename))
 
   def process_feature(self, feature: InputFeatures) -> None:
-    """Writes one window."""
     spec = feature_spec(len(feature.input_ids), self._is_training)
     row = records.encode_row(feature_row(feature), spec)
     self._file.write(records.framed(row))

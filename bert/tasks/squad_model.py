@@ -274,7 +274,6 @@ class SquadTask(Task):
     }
 
   def describe(self, answer: Answered) -> str:
-    """The answer, and its candidates with their probabilities."""
     lines = [_one_line(answer.answer.text)]
     for candidate in answer.answer.nbest[:_SHOWN]:
       text = _one_line(candidate.text)

@@ -117,7 +117,6 @@ class TableProcessor(DataProcessor):
 
   @functools.cached_property
   def _found_labels(self):
-    """The labels of the training file."""
     frequencies = _frequencies(self._read("train"), self.kind)
     self._check_repeats(frequencies)
     found = set(frequencies)
@@ -173,7 +172,6 @@ class TableProcessor(DataProcessor):
 
   @functools.cached_property
   def _split(self):
-    """The InputExamples for training and for development."""
     examples = self._read("train")
     seen = self.seen or NO_ROWS
     hashes = list(map(row_hash, examples))
@@ -201,7 +199,6 @@ class TableProcessor(DataProcessor):
     return train, dev
 
   def _examples(self, table, with_labels):
-    """The InputExamples of a Table."""
     columns = []
     for flag, field in _FIELDS.items():
       name = getattr(self, flag)

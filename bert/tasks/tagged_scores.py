@@ -88,7 +88,6 @@ class TaggedSentence(NamedTuple):
 
 
 def _correct(sentence):
-  """The number of words with the right label."""
   pairs = zip(sentence.labels, sentence.predicted, strict=True)
   return sum(true == predicted for true, predicted in pairs)
 

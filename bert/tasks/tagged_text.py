@@ -82,7 +82,6 @@ class _Line(NamedTuple):
 
 
 def _read_columns(path, is_labeled):
-  """Yields the sentences of a CoNLL file."""
   groups = list(_groups(path, is_labeled))
   words = [[x for x in lines if _is_word(x)] for _, _, lines in groups]
   is_numbered = _are_numbered(words, is_labeled)
@@ -201,7 +200,6 @@ def _check_columns(lines, used):
 
 
 def _read_table(path, is_labeled):
-  """Yields the sentences of a JSON Lines or Parquet file."""
   names = {}
   for where, row in tables.read_table(path).named_rows():
     words = row.get("tokens")

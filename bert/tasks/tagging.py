@@ -187,7 +187,6 @@ class TaggingTask(Task):
   # Evaluation and prediction.
 
   def score(self, rows: RowSet, answers: Iterable[Tagged]) -> TaggedSet:
-    """Precision, recall and F1 of the entities, and accuracy of the labels."""
     tagged = [
       TaggedSentence(*answer.sentence[:3], answer.labels, answer.loss)
       for answer in answers

@@ -208,7 +208,6 @@ def change(
 
 
 def _encoded(model, rows, progress):
-  """Yields lists of rows and their vectors."""
   for start in range(0, len(rows), ENCODED):
     part = rows[start : start + ENCODED]
     texts = [row.text for row in part]
