@@ -80,7 +80,7 @@ def compute(
     return ranking(vectors, text_ids, scale, both_ways, is_labeled)
   cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
   if training.loss == "cosine":
-    return cosine(cosines, scores, is_labeled)
+    return _mean(tf.square(cosines - scores), is_labeled)
   return cosent(cosines, scores, scale, is_labeled)
 
 
@@ -173,13 +173,6 @@ def _mean(losses, is_labeled):
   weights = tf.cast(is_labeled, tf.float32)
   total = tf.reduce_sum(losses * weights)
   return tf.math.divide_no_nan(total, tf.reduce_sum(weights))
-
-
-def cosine(
-  cosines: tf.Tensor, scores: tf.Tensor, is_labeled: tf.Tensor | None = None
-) -> tf.Tensor:
-  """The mean squared difference of cosines and scores, both [B]."""
-  return _mean(tf.square(cosines - scores), is_labeled)
 
 
 def cosent(

@@ -54,14 +54,8 @@ class TsvFile:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Folder:
-  """A data set with a subfolder for each label and a file for each text."""
-
-  name: str
-
-
-DataSets = dict[str, TsvFile | Folder]
+# A name is of a folder, with a folder for each label and a file for each text.
+DataSets = dict[str, TsvFile | str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,9 +200,9 @@ _ROWS = (
   GlueTask(
     "IMDB",
     ("neg", "pos"),
-    train={"": Folder("train")},
-    dev={"": Folder("test")},
-    test={"": Folder("test")},
+    train={"": "train"},
+    dev={"": "test"},
+    test={"": "test"},
   ),
 )
 TASKS = {task.name.lower(): task for task in _ROWS}
@@ -293,8 +287,8 @@ class GlueProcessor(DataProcessor):
         f"{self.task.model_of}"
       )
     split = splits[suffix]
-    if isinstance(split, Folder):
-      path = os.path.join(data_dir, split.name)
+    if isinstance(split, str):
+      path = os.path.join(data_dir, split)
       examples = self._read_folder(split, data_dir, set_type)
     else:
       path = os.path.join(data_dir, split.file)
@@ -374,7 +368,7 @@ class GlueProcessor(DataProcessor):
   def _read_folder(self, split, data_dir, set_type):
     examples = []
     for label in self.get_labels():
-      folder = _find_in(data_dir, f"{split.name}/{label}")
+      folder = _find_in(data_dir, f"{split}/{label}")
       for file in sorted(files.listdir(folder)):
         stem, extension = os.path.splitext(file)
         if extension == ".txt":

@@ -14,9 +14,6 @@ from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
 from bert.tasks.loaded_model import LoadedModel
 
-# The columns of the texts of a pair.
-TEXTS = ("text_a", "text_b")
-
 # Lines that are answered together.
 _MAX_LINES = 1024
 
@@ -57,9 +54,8 @@ def predictions_table(
   given = ["given"] if shows_given else []
   text = io.StringIO()
   table = table_writer(text)
-  table.writerow(
-    [*names[:2], *given, *names[2:], *(TEXTS if is_pair else ["text"])]
-  )
+  texts = ["text_a", "text_b"] if is_pair else ["text"]
+  table.writerow([*names[:2], *given, *names[2:], *texts])
   for example, row in zip(examples, probabilities, strict=True):
     name, label, *others = table_row(label_type, example.guid, row)
     given = [example.label] if shows_given else []

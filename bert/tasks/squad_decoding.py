@@ -81,9 +81,7 @@ class DecodingSettings:
   # Number of starts and of ends tried in each window, and of candidates listed.
   n_best_size: int = 20
   max_answer_length: int = 30  # in word pieces
-  do_lower_case: bool = True  # no effect if the windows know their pieces
   version_2_with_negative: bool = False  # whether questions may have no answer
-  null_score_diff_threshold: float = 0.0  # null odds with no answer above
 
 
 class _Span(NamedTuple):
@@ -102,12 +100,14 @@ def answer_question(
   features: Sequence[InputFeatures],
   results: Sequence[RawResult],
   settings: DecodingSettings,
+  do_lower_case: bool = True,
 ) -> Answer:
   """The answer to a question from all its windows (paper sections 4.2, 4.3).
 
   If no span is allowed, the answer in SQuAD 1.1 is NOTHING_ALLOWED, as in the
   original. In SQuAD 2.0, where the original crashes, it is "", with the odds
-  NULL_FOR_SURE. The results are in the order of the windows, `features`.
+  NULL_FOR_SURE. The results are in the order of the windows, `features`, which
+  tell the casing if they know their pieces. `text` disregards the null odds.
   """
   logits = _logits(features, results)
   spans = _ranked_spans(features, logits, settings)
@@ -116,7 +116,7 @@ def answer_question(
     null = _least_null(logits)
     # Of equal scores, no answer comes last.
     spans = heapq.merge(spans, [null], key=lambda span: -span.score)
-  text_of = _text_finder(example, features, settings.do_lower_case)
+  text_of = _text_finder(example, features, do_lower_case)
   found = {}
   for span in spans:
     found.setdefault("" if span is null else text_of(span), span)
@@ -135,8 +135,7 @@ def answer_question(
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
   offsets = _char_span(features, found[best.text])
-  answer = Answer(best.text, nbest, best.text, null_odds, offsets)
-  return answer.at_threshold(settings.null_score_diff_threshold)
+  return Answer(best.text, nbest, best.text, null_odds, offsets)
 
 
 def _logits(features, results):
@@ -288,11 +287,7 @@ def write_predictions(
   have no answer. See DecodingSettings for the other arguments.
   """
   settings = DecodingSettings(
-    n_best_size,
-    max_answer_length,
-    do_lower_case,
-    version_2_with_negative,
-    null_score_diff_threshold,
+    n_best_size, max_answer_length, version_2_with_negative
   )
   result_of = {result.unique_id: result for result in all_results}
   windows_of = collections.defaultdict(list)
@@ -302,9 +297,8 @@ def write_predictions(
   for index, example in enumerate(all_examples):
     windows = windows_of[index]
     results = [result_of[window.unique_id] for window in windows]
-    answers[example.qas_id] = answer_question(
-      example, windows, results, settings
-    )
+    answer = answer_question(example, windows, results, settings, do_lower_case)
+    answers[example.qas_id] = answer.at_threshold(null_score_diff_threshold)
   if not version_2_with_negative:
     output_null_log_odds_file = None
   write_answers(

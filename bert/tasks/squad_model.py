@@ -101,11 +101,9 @@ def span_losses(
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadSettings(ReadingSettings, Settings):
-  """What a model for SQuAD must remember; see DecodingSettings, too."""
+class SquadSettings(DecodingSettings, ReadingSettings, Settings):
+  """What a model for SQuAD must remember."""
 
-  n_best_size: int = DecodingSettings.n_best_size
-  max_answer_length: int = DecodingSettings.max_answer_length
   null_score_diff_threshold: float | None = None  # the best one found
   # `run_record.hash_of_weights` of its model, if that is in another folder.
   init_checkpoint: str | None = None
@@ -175,11 +173,6 @@ class SquadTask(Task):
     self._padding_competes = padding_competes
     if tokenizer:
       self._make_windows = squad.WindowMaker(tokenizer, settings)
-      self._decoding = DecodingSettings(
-        settings.n_best_size,
-        settings.max_answer_length,
-        version_2_with_negative=self._is_v2,
-      )
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
 
@@ -251,7 +244,7 @@ class SquadTask(Task):
       RawResult(window.unique_id, row["start_logits"], row["end_logits"])
       for window, row in zip(windows, predictions, strict=True)
     ]
-    answer = answer_question(example, windows, results, self._decoding)
+    answer = answer_question(example, windows, results, self.settings)
     if self._threshold != AUTO:
       answer = answer.at_threshold(self._threshold)
     return Answered(example, answer)
