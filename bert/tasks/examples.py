@@ -148,16 +148,10 @@ def convert_example(
 ) -> list[InputFeatures]:
   """Converts an example to one InputFeatures, or to one for each window.
 
-  The texts of a pair share the sequence as in `sequences.share_room`. Of a
-  text that is longer than its share,
-
-  - "head" keeps the beginning;
-  - "head_tail" keeps the beginning, HEAD_PART of the share, and the end;
-  - "mean_windows" splits the text into as few equal windows as possible, which
-    do not overlap. A pair has as many windows as its text with more windows;
-    those of the other text are repeated.
-
-  A label of None is encoded as `label_type.no_label`.
+  Of a text longer than its share of the sequence (`sequences.share_room`),
+  "head" keeps the beginning, and "head_tail" HEAD_PART of the share and the
+  end. "mean_windows" splits it into as few equal windows as possible, which do
+  not overlap; in a pair, the windows of the text with fewer are repeated.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length

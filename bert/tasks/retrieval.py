@@ -89,7 +89,7 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
           f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
           f"or remove it"
         )
-    grade = text_pairs.score_of([row["score"]], [(0, "score")], where, False)
+    grade = text_pairs.score_of(row["score"], f"{where}: score")
     if grade > 0:
       relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
   what = "row with a score above 0"

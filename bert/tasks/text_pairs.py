@@ -7,10 +7,10 @@ read_retrieval("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 from bert.data import tables
+from bert.tasks.labels import as_number
 
 
 class Pair(NamedTuple):
@@ -74,6 +74,7 @@ def read_pairs(
   texts = [*indices("text_a_column"), *indices("text_b_column")]
   negatives = indices("negative_column", True) if is_scored else []
   numbers = [*indices("score_column"), *indices("label_column")]
+  numbers, is_label = numbers * is_scored, columns.label_column is not None
   found = []
   for row, line in zip(table.rows, table.lines, strict=True):
     where = f"{path}:{line}"
@@ -81,10 +82,10 @@ def read_pairs(
       where, *(text_of(row[i], f"{where}: {flag}") for i, flag in texts)
     )
     if is_scored:
-      pair = pair._replace(
-        negatives=tuple(_negatives(row, negatives, where)),
-        score=score_of(row, numbers, where, columns.label_column is not None),
-      )
+      pair = pair._replace(negatives=tuple(_negatives(row, negatives, where)))
+    for index, flag in numbers:
+      score = score_of(row[index], f"{where}: {flag}", is_label)
+      pair = pair._replace(score=score)
     found.append(pair)
   return found
 
@@ -105,17 +106,9 @@ def _negatives(row, indices, where):
         yield text_of(text, f"{where}: {flag}")
 
 
-def score_of(row, indices, where, is_label):
-  """The score or label of a row; None without such a column."""
-  for index, flag in indices:
-    value = row[index]
-    try:
-      number = float(value)
-    except (TypeError, ValueError):
-      number = math.nan
-    is_right = number in (0, 1) if is_label else math.isfinite(number)
-    if not is_right:
-      accepted = "0 or 1" if is_label else "a number"
-      raise tables.wrong_cell(f"{where}: {flag}", value, accepted)
-    return number
-  return None
+def score_of(value: object, cell: str, is_label: bool = False) -> float:
+  """The score or label in a cell."""
+  number = as_number(value)
+  if number is None or (is_label and number not in (0, 1)):
+    raise tables.wrong_cell(cell, value, "0 or 1" if is_label else "a number")
+  return number
