@@ -74,9 +74,5 @@ def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
   masked[0].set_shape(input_ids.shape)
   for tensor in masked[1:]:
     tensor.set_shape(shape)
-  names = ("positions", "ids", "weights")
-  added = {
-    f"masked_lm_{name}": tensor
-    for name, tensor in zip(names, masked[1:], strict=True)
-  }
-  return {**features, "input_ids": masked[0], **added}
+  names = (f"masked_lm_{name}" for name in ("positions", "ids", "weights"))
+  return {**features, **dict(zip(("input_ids", *names), masked, strict=True))}

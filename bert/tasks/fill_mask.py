@@ -165,7 +165,9 @@ class MaskTask(Task):
   def _ask(self, rows, compute):
     """The outputs at each row's masks; without any, at [CLS] and all pieces."""
     positions = [
-      row.masks or [0, *self._positions_of_text(row)] for row in rows
+      row.masks
+      or [0, *(i for i, p in enumerate(row.pieces) if p not in self._ends)]
+      for row in rows
     ]
     flat = [
       row.features(position, self._mask_id)
@@ -174,14 +176,14 @@ class MaskTask(Task):
     ]
     return list(sequences.groups_of(compute(flat), map(len, positions)))
 
-  def _positions_of_text(self, row):
-    return [i for i, p in enumerate(row.pieces) if p not in self._ends]
-
   def _fill(self, filled, rows, answers, compute):
     """Fills the masks of all rows, one of each at a time."""
-    open_rows = [i for i, row in enumerate(rows) if row.masks]
-    pieces = {i: {} for i in open_rows}
-    while open_rows:
+    pieces = {i: {} for i, row in enumerate(rows) if row.masks}
+    answers = dict(enumerate(answers))
+    while open_rows := [i for i in pieces if rows[i].masks]:
+      if not answers:
+        again = self._ask([rows[i] for i in open_rows], compute)
+        answers = dict(zip(open_rows, again, strict=True))
       for i in open_rows:
         row, found = rows[i], answers[i]
         best = max(
@@ -190,11 +192,7 @@ class MaskTask(Task):
         position = row.masks.pop(best)
         row.ids[position] = int(found[best]["ids"][0])
         pieces[i][position] = self._piece(row.ids[position])
-      open_rows = [i for i in open_rows if rows[i].masks]
-      again = []
-      if open_rows:
-        again = self._ask([rows[i] for i in open_rows], compute)
-      answers = dict(zip(open_rows, again, strict=True))
+      answers = {}
     for i, by_position in pieces.items():
       found = [piece for _, piece in sorted(by_position.items())]
       filled[i].text = masked_text.replaced(

@@ -291,14 +291,13 @@ class GlueProcessor(DataProcessor):
       path = os.path.join(data_dir, split)
       examples = self._read_folder(split, data_dir, set_type)
     else:
-      path = os.path.join(data_dir, split.file)
-      examples = self._read_file(split, data_dir, set_type)
+      path = _find_in(data_dir, split.file)
+      examples = self._read_file(split, path, set_type)
     remedy = _remedy(self.task, split)
     files.check_holds(examples, path, "examples", remedy)
     return examples
 
-  def _read_file(self, split, data_dir, set_type):
-    path = _find_in(data_dir, split.file)
+  def _read_file(self, split, path, set_type):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type

@@ -214,18 +214,17 @@ class ScoredChoices:
 
   def __post_init__(self):
     right = [int(np.argmax(p)) == e.label for e, p, _ in self.answers]
+    self.right, count, correct = np.array(right), len(right), sum(right)
     loss = float(np.mean([loss for *_, loss in self.answers]))
-    accuracy = float(np.mean(right))
-    self.results = {"eval_accuracy": accuracy, "eval_loss": loss}
-    self.details = {"examples": len(right), "correct": sum(right)}
-    self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
+    self.results = {"eval_accuracy": correct / count, "eval_loss": loss}
+    self.details = {"examples": count, "correct": correct}
+    self.counts = {"examples": count, "wrong": count - correct}
 
   def sample(self) -> verdict.Sample:
-    right = np.array([np.argmax(p) == e.label for e, p, _ in self.answers])
     guess = np.mean([1 / len(p) for _, p, _ in self.answers])
     return verdict.Sample(
       "accuracy",
-      len(right),
-      lambda rows: float(right[rows].mean()),
+      len(self.right),
+      lambda rows: float(self.right[rows].mean()),
       baseline=("a random choice", float(guess)),
     )
