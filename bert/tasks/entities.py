@@ -26,16 +26,13 @@ class Entity(NamedTuple):
 
 
 class FoundEntity(NamedTuple):
-  """An entity in a text, from its character `start` up to `end`.
-
-  `probability` is that all its words have the predicted labels.
-  """
+  """An entity in a text, from its character `start` up to `end`."""
 
   text: str
   type: str
   start: int
   end: int
-  probability: float
+  probability: float  # that all its words have the predicted labels
 
   def to_dict(self) -> dict[str, str | int | float]:
     """The fields, for JSON; batches of other sizes give the same digits."""

@@ -44,10 +44,9 @@ def predictions_table(
   probabilities: np.ndarray,
   shows_given: bool = False,
 ) -> str:
-  """A table of predictions, with the texts of the examples.
+  """A table of predictions [rows, C], with the ids and texts of the examples.
 
-  The ids are the examples' guids; probabilities are [rows, C]. The labels of
-  the examples may be shown as `given`.
+  The labels of the examples may be shown as `given`.
   """
   is_pair = any(example.text_b is not None for example in examples)
   names = header(label_type)

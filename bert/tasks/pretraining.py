@@ -68,10 +68,7 @@ def masked_lm_logits(
   x: tf.Tensor,
   output_weights: tf.Tensor | tf.Variable,
 ) -> tf.Tensor:
-  """Logits [rows, V] of all word pieces from vectors [rows, H].
-
-  See `get_masked_lm_output`.
-  """
+  """Logits [rows, V] of all word pieces from vectors [rows, H]."""
   initializer = modeling.create_initializer(bert_config.initializer_range)
   with variables.variable_scope("cls/predictions"):
     with variables.variable_scope("transform"):

@@ -32,14 +32,11 @@ _QUERIES, _DOCUMENTS = 256, 16384
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:
-  """Queries, and the documents among which theirs are sought.
-
-  `relevant` has, for each query, the grades of documents by their index.
-  """
+  """Queries, and the documents among which theirs are sought."""
 
   queries: Sequence[str]
   corpus: Sequence[str]
-  relevant: Sequence[Mapping[int, float]]
+  relevant: Sequence[Mapping[int, float]]  # grades by index in the corpus
 
   def after(self, query: str, document: str) -> Retrieval:
     """The same with prompts before queries and documents."""

@@ -112,10 +112,7 @@ class Planned(NamedTuple):
 
 
 def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
-  """Runs several experiments, whose folders are in --output_dir.
-
-  Returns the results of each, with its task and seed.
-  """
+  """The results of several experiments, whose folders are in --output_dir."""
   if flags.dry_run:
     for run in planned[: len(planned) // flags.num_seeds]:  # Of one seed.
       if run.trains:
@@ -135,10 +132,7 @@ def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
 
 
 def _write_summary(folder, planned, results):
-  """Writes results.tsv, a table of each task's metrics over its seeds.
-
-  Returns the same table as text with aligned columns.
-  """
+  """Writes results.tsv, each task's metrics over its seeds; returns it, too."""
   found = collections.defaultdict(dict)
   for run, metrics_of_run in zip(planned, results, strict=True):
     found[run.name][run.seed] = metrics_of_run

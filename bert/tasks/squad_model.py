@@ -431,7 +431,7 @@ def _remove_earlier(folder):
   with contextlib.suppress(UserError):  # A damaged file is not ours to delete.
     if _PREDICTIONS_KEY in (files.read_json(scores, dict) or ()):
       names += ["eval_results.txt", "eval_results.json"]
-  paths = [os.path.join(folder, name) for name in names]
+  paths = (os.path.join(folder, name) for name in names)
   found = list(filter(files.exists, paths))
   for path in found:
     files.remove(path)

@@ -84,10 +84,7 @@ def score(
 def sample(
   golds: Mapping[str, Sequence[str]], texts: Mapping[str, str], is_v2: bool
 ) -> verdict.Sample:
-  """The questions that the mean F1, in percent, rests on.
-
-  `golds` and `texts` are the right and the given answers by question id.
-  """
+  """The questions, by id, that the mean F1, in percent, rests on."""
 
   def scores(answers):
     pairs = ((answers.get(key, ""), golds[key]) for key in texts)

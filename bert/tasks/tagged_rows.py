@@ -82,10 +82,7 @@ def _context(sentences, encoded, index, room):
 
 
 def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
-  """The predictions of a sentence's rows at its words, in order: [words] each.
-
-  `label_ids` tell which positions stand for words.
-  """
+  """The predictions of a sentence's rows at its words, in order: [words]."""
   found = []
   for row in group:
     marks = np.asarray(row["label_ids"])[: len(row["labels"])]

@@ -41,15 +41,12 @@ class TaggerSettings(Settings):
 
 
 class Tagged(NamedTuple):
-  """The answer to a sentence: the predicted label of each word.
-
-  The loss is the sum of the words'; 0 if it is not known.
-  """
+  """The answer to a sentence: the predicted label of each word."""
 
   sentence: Sentence
   labels: list[str]
   probabilities: np.ndarray
-  loss: float
+  loss: float  # the sum of the words'; 0 if it is not known
   text: str
   entities: list[entities.FoundEntity]
 

@@ -73,10 +73,7 @@ def _parts(fields, lines):
 
 
 def converse_on_files(model: LoadedModel) -> None:
-  """Asks for a text file and for questions on it, until the input ends.
-
-  An empty question asks for another file.
-  """
+  """Asks for a text file and questions on it, until one is empty, and again."""
   context = None
   while True:
     try:

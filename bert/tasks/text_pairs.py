@@ -14,17 +14,13 @@ from bert.tasks.labels import as_number
 
 
 class Pair(NamedTuple):
-  """Two texts of a close meaning, or a query and a document that answers it.
+  """Two texts of a close meaning, or a query and a document that answers it."""
 
-  Negatives look close to `text_a`, and are not. The score says how close the
-  texts are; None if all pairs are. `where` is the file and line.
-  """
-
-  where: str
+  where: str  # its file and line
   text_a: str
   text_b: str
-  negatives: tuple[str, ...] = ()
-  score: float | None = None
+  negatives: tuple[str, ...] = ()  # look close to `text_a`, and are not
+  score: float | None = None  # how close both texts are; None if all pairs are
 
   def after(self, query: str, document: str) -> Pair:
     """The pair with a prompt before its first text, and one before others."""
@@ -39,16 +35,14 @@ class Pair(NamedTuple):
 class Columns:
   """The columns of a table by name or index, as the flags name them.
 
-  Names of columns with negatives are separated by commas; in JSON Lines a value
-  may be a list. A label is 1 for texts of a close meaning, else 0. See
-  `tables.read_table` for the rest.
+  See `tables.read_table` for the rest.
   """
 
   text_a_column: str = "text_a"
   text_b_column: str = "text_b"
-  negative_column: str | None = None
+  negative_column: str | None = None  # or several, separated by commas
   score_column: str | None = None
-  label_column: str | None = None
+  label_column: str | None = None  # 1 for texts of a close meaning, else 0
   header: bool = True
   delimiter: str | None = None
   encoding: str | None = None
