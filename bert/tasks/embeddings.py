@@ -64,9 +64,8 @@ class EmbeddingTask(VectorTask):
     training: Training | None = None,
     paths: Mapping[str, str] | None = None,
   ):
-    super().__init__(settings, tokenizer)
+    super().__init__(settings, tokenizer, paths)
     self.inputs = self.inputs[:2]  # The prompt is that of the column.
-    self.paths = paths or {}
     self._training = training or Training()
     self._prompts = [
       settings.prompt_text(settings.prompt_of(*names))

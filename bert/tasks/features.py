@@ -119,8 +119,8 @@ class VectorTask(Task):
   inputs = (Field("text"), Field("text_b", default=""))
   output_types = (("vector", "DT_FLOAT"),)
 
-  def __init__(self, settings=None, tokenizer=None):
-    super().__init__(settings, tokenizer)
+  def __init__(self, settings=None, tokenizer=None, paths=None):
+    super().__init__(settings, tokenizer, paths)
     self.settings.check()
     self.is_pooled = self.settings.pooling != "none"
     self.needs_pooler = self.settings.pooling == "pooled"

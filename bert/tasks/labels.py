@@ -38,10 +38,7 @@ class LabelType:
     return self._ids[label]
 
   def encode(self, label: str) -> int | float | list[int]:
-    """The encoded label: an index, 0 and 1 for each label [C], or a number.
-
-    Raises ValueError if it is not one of the labels, or no number.
-    """
+    """An index, 0 and 1 for each label [C], or a number; or a ValueError."""
 
   def per_example_loss(
     self,
