@@ -7,7 +7,6 @@
       --output_dir=/tmp/mrpc_output/
 """
 
-import dataclasses
 import functools
 
 from bert.errors import UserError
@@ -40,7 +39,7 @@ from bert.tasks.glue import (
 from bert.training import checkpoints, flag_table, model_flags, startup
 from bert.training.experiment import Experiment
 from bert.training.flags import FRACTION, PATH, Flag, Flags, table
-from bert.training.settings import check_fine_tuning, wanted_splits
+from bert.training.settings import check_fine_tuning
 
 # Names that users import from here.
 __all__ = [
@@ -151,25 +150,10 @@ def check_flags(flags: Flags) -> None:
       )
 
 
-def make_request(flags: Flags) -> runs.Request:
-  """The flags of this script, for `runs.make_runs`."""
-  fields = {field.name for field in dataclasses.fields(runs.Request)}
-  values = {name: flags[name] for name in fields & flags.values.keys()}
-  if not flags.do_train:  # Those of the trained model.
-    fixed = ("max_seq_length", "long_text")
-    values |= dict.fromkeys(fixed) | flags.given_of(fixed)
-  columns = {name: flags[name] for name in _TABLE}
-  columns["needs_ids"] = bool(flags.given_of(["id_column"]))
-  splits = tuple(wanted_splits(flags))
-  return runs.Request(splits=splits, table=columns, **values)
-
-
-def make_experiment(
-  flags: Flags, request: runs.Request, run: runs.Run
-) -> Experiment:
+def make_experiment(flags: Flags, run: runs.Run) -> Experiment:
   """The Experiment of a Run; its files are read and checked."""
   tokenizer = model_flags.load_tokenizer(flags)
-  task = runs.make_task(request, run, tokenizer)
+  task = runs.make_task(flags, run, tokenizer)
   config = model_flags.load_config(
     flags, tokenizer, task.settings.max_seq_length
   )
@@ -197,21 +181,20 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     flags = flags.changed(**known | flags.given_of(known))
   check_flags(flags)
   flags = script.with_initial_length(flags, ClassificationTask)
-  request = make_request(flags)
-  planned = runs.make_runs(request)
+  planned = runs.make_runs(flags)
   if [run.output_dir for run in planned] == [flags.output_dir]:
-    return make_experiment(flags, request, planned[0]).run()
+    return make_experiment(flags, planned[0]).run()
   # Validate all runs before training any.
   for run in planned:
     if flags.do_train and "train" not in run.splits:
-      runs.check_examples(request, run)  # Its model does not exist yet.
+      runs.check_examples(flags, run)  # Its model does not exist yet.
     else:
-      make_experiment(flags, request, run)
+      make_experiment(flags, run)
   made = [
     script.Planned(
       run.name,
       run.seed,
-      functools.partial(make_experiment, flags, request, run),
+      functools.partial(make_experiment, flags, run),
       trains="train" in run.splits,
     )
     for run in planned

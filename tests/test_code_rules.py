@@ -18,6 +18,7 @@ _READERS_OF_FLAGS = (
   "bert.training.model_flags",
   "bert.training.run_record",
   "bert.training.settings",
+  "bert.tasks.runs",
   "bert.tasks.script",
 )
 

@@ -23,7 +23,7 @@ from bert import strict_json
 from bert.errors import listing, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
-from bert.tasks import loaded_model, pretraining, squad_model
+from bert.tasks import loaded_model, pretraining
 from bert.training import (
   checkpoints,
   huggingface_config,
@@ -109,8 +109,8 @@ def _read_model(model_dir):
     prefix = os.path.abspath(prefix)
   folder = os.path.dirname(prefix)
   model = model_folder.find_model(folder)
-  kind, fields = task_file.read(folder)
-  task = kind and loaded_model.make_task(model, kind, fields, folder)
+  kind, _ = task_file.read(folder)
+  task = kind and loaded_model.make_task(model, kind, folder)
   return folder, model, task, _read_weights(prefix, model.config, task)
 
 
@@ -153,7 +153,7 @@ def _head_shapes(checkpoint, config):
   if "output_weights" in shapes:
     wanted = layers.output_shapes(size, shapes["output_weights"][0])
   if "cls/squad" in parts:
-    wanted |= squad_model.variable_shapes(config)
+    wanted |= layers.output_shapes(size, 2, "cls/squad/")
   if "cls/seq_relationship" in parts or is_paired:
     wanted |= layers.output_shapes(size, 2, "cls/seq_relationship/")
   is_masked = is_paired or head == "ForMaskedLM"

@@ -9,18 +9,13 @@ _SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
 
 
 class Example(NamedTuple):
-  """A question with its choices.
+  """A question with its choices."""
 
-  The question may be empty, or the beginning of all choices, of which there are
-  two or more. The label is the index of the right one; None if it is not known.
-  `where` is its file and line.
-  """
-
-  where: str
+  where: str  # its file and line
   context: str
-  question: str
-  choices: list[str]
-  label: int | None = None
+  question: str  # may be empty, or the beginning of all choices
+  choices: list[str]  # two or more
+  label: int | None = None  # the index of the right one, if it is known
 
 
 def read_examples(path: str, is_labeled: bool) -> list[Example]:

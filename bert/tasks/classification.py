@@ -4,10 +4,7 @@ Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
 a number; see `bert/tasks/labels.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -77,27 +74,17 @@ _LEAST_STEPS = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierSettings(Settings):
-  """What a classifier must remember.
+  """What a classifier must remember."""
 
-  Attributes:
-    kind: the kind of its labels, a key of `labels.KINDS`.
-    labels: the labels, in the order of the outputs; none for a regression.
-    mean, deviation: the scale of a regression.
-    long_text: how longer text is read; one of `examples.LONG_TEXT`.
-    is_pair: whether an example has two texts; None if that is not known.
-    temperatures: divide the logits, by --calibrate; one, or one for each of
-      several labels; none without it.
-    held_out, trained_on: the rows that it and the models before it have seen,
-      see `seen_rows`; empty if that is not known.
-  """
-
-  kind: str = "classification"
-  labels: tuple[str, ...] = ()
-  mean: float = 0.0
+  kind: str = "classification"  # a key of `labels.KINDS`
+  labels: tuple[str, ...] = ()  # in the order of the outputs; none for numbers
+  mean: float = 0.0  # with the deviation, the scale of numbers
   deviation: float = 1.0
-  long_text: str = "head"
-  is_pair: bool | None = None
+  long_text: str = "head"  # one of `examples.LONG_TEXT`
+  is_pair: bool | None = None  # whether examples have two texts, if known
+  # Divide the logits, by --calibrate: one, or one for each of several labels.
   temperatures: tuple[float, ...] = ()
+  # The rows that it and the models before it have seen, see `seen_rows`.
   held_out: str = ""
   trained_on: str = ""
   fixed = (
@@ -119,13 +106,11 @@ class ClassifierSettings(Settings):
     )
 
   def label_type(self) -> label_types.LabelType:
-    """The label type of the labels."""
-    return label_types.make_label_type(
-      self.kind, self.labels, self.mean, self.deviation
-    )
+    if self.kind == label_types.Regression.kind:
+      return label_types.Regression(self.mean, self.deviation)
+    return label_types.KINDS[self.kind](self.labels)
 
   def with_label_type(self, label_type: label_types.LabelType):
-    """Settings with the labels or the scale of a label type."""
     return dataclasses.replace(
       self,
       kind=label_type.kind,
@@ -136,15 +121,10 @@ class ClassifierSettings(Settings):
 
 
 class Prediction(NamedTuple):
-  """The answer to an example.
+  """The answer to an example."""
 
-  Attributes:
-    logits: float [C], the mean over its rows.
-    label: its encoded label, of any value if it is not known.
-  """
-
-  logits: np.ndarray
-  label: int | float | np.ndarray
+  logits: np.ndarray  # float [C], the mean over its rows
+  label: int | float | np.ndarray  # encoded; any value if it is not known
 
 
 def _warn_of_lost_digits(settings):
@@ -161,13 +141,6 @@ def _warn_of_lost_digits(settings):
     )
 
 
-def compute_logits(
-  bert: modeling.BertModel, num_labels: int, is_training: bool
-) -> tf.Tensor:
-  """Logits [B, C] of BERT's pooled output."""
-  return layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
-
-
 def create_model(
   bert_config: modeling.BertConfig,
   is_training: bool,
@@ -178,14 +151,9 @@ def create_model(
   num_labels: int,
   use_one_hot_embeddings: bool,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a softmax classifier of C labels.
+  """BERT with a softmax classifier, on integers [B, S] and labels [B].
 
-  Args:
-    input_ids, input_mask, segment_ids: integer [B, S].
-    labels: integer [B].
-
-  Returns:
-    loss (scalar), per_example_loss [B], logits [B, C], probabilities [B, C].
+  Returns loss (scalar), per_example_loss [B], logits and probabilities [B, C].
   """
   bert = modeling.BertModel(
     bert_config,
@@ -195,11 +163,10 @@ def create_model(
     segment_ids,
     use_one_hot_embeddings,
   )
-  logits = compute_logits(bert, num_labels, is_training)
-  label_type = label_types.Classification([None] * num_labels)
-  per_example_loss = label_type.per_example_loss(logits, labels)
+  logits = layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
+  per_example_loss = layers.cross_entropy(logits, labels)
   loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, logits, label_type.probabilities(logits)
+  return loss, per_example_loss, logits, tf.nn.softmax(logits)
 
 
 def model_fn_builder(
@@ -237,15 +204,12 @@ class ClassificationTask(Task):
   """A classification or regression task.
 
   Args:
-    settings, tokenizer: see Task.
-    name: its name, such as "MRPC".
-    processor: a DataProcessor; None if no files are read.
-    data_dir: folder of its files.
+    processor, data_dir: the DataProcessor of its files, and their folder.
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
-    initial_folder: folder of the classifier that a training starts from, which
-      the report compares with; None if there is none.
+    initial_folder: of the classifier that a training starts from, if there is
+      one; the report compares with it.
   """
 
   kind = "classification"
@@ -334,7 +298,6 @@ class ClassificationTask(Task):
     return list(map(feature_row, self._convert(example)))
 
   def _convert(self, example):
-    """The InputFeatures of an example."""
     return convert_example(
       example,
       self.label_type,
@@ -344,7 +307,6 @@ class ClassificationTask(Task):
     )
 
   def feature_spec(self, is_training: bool) -> dict:
-    """The three sequences [S], the label, and `is_real_example`."""
     return feature_spec(self.settings.max_seq_length, self.label_type)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -419,7 +381,6 @@ class ClassificationTask(Task):
     return np.asarray(self.label_type.probabilities(answer.logits[None]))[0]
 
   def describe(self, answer: Prediction) -> str:
-    """The predicted label, then all labels by probability."""
     row = self.probabilities(answer)
     text = label_types.predicted_text(self.label_type, row)
     if not self.labels:
@@ -431,7 +392,6 @@ class ClassificationTask(Task):
   # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
-    """The InputExamples of a split; the test split has no labels."""
     sets = self._processor.get_example_sets(self._data_dir, split)
     if split == "test":
       sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
@@ -472,12 +432,10 @@ class ClassificationTask(Task):
       )
 
   def _add_seen(self, **rows):
-    """Makes the settings remember rows."""
     self._seen = self._seen.adding(**rows)
     self.settings = self.settings.with_seen(self._seen)
 
   def _set_weights(self, label_ids):
-    """Computes the label weights, with --class_weights=balanced."""
     if self._balances_labels:
       self._label_weights = self.label_type.balanced_weights(label_ids)
 
@@ -533,7 +491,6 @@ class ClassificationTask(Task):
       logging.info("%s: the calibration goes, because weights change", path)
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of each data set."""
     return self._hashes
 
   def outputs(
@@ -565,7 +522,6 @@ class ClassificationTask(Task):
   def score(
     self, rows: RowSet, answers: Iterable[Prediction]
   ) -> classification_report.ClassifiedSet:
-    """The task's metrics, and the predictions for the report."""
     label_type = self.label_type
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
     losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
@@ -598,19 +554,27 @@ class ClassificationTask(Task):
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[Prediction]
   ) -> None:
-    """Writes test_results.tsv, test_predictions.tsv and GLUE's submission."""
-    written = prediction_files.write_predictions(
-      folder,
-      rows.suffix,
-      self.label_type,
-      rows.examples,
-      (answer.logits for answer in answers),
-      functools.partial(self._submission, rows.suffix),
+    label_type = self.label_type
+    logits = [answer.logits for answer in answers]
+    probabilities = np.asarray(
+      label_type.probabilities(np.reshape(logits, [-1, label_type.num_outputs]))
     )
-    path = f"{folder}/test_predictions{rows.suffix}.tsv"
-    logging.info("%s: %s", path, plural(len(written), "row"))
+    contents = {
+      "test_results": "".join(
+        "\t".join(map(str, row)) + "\n" for row in probabilities
+      ),
+      "test_predictions": prediction_files.predictions_table(
+        label_type, rows.examples, probabilities
+      ),
+    }
+    paths = [f"{folder}/{name}{rows.suffix}.tsv" for name in contents]
+    contents = dict(zip(paths, contents.values(), strict=True))
+    predictions = label_type.predictions(probabilities).tolist()
+    contents |= self._submission(rows.suffix, predictions)
+    files.write_files(contents)
+    logging.info("%s: %s", paths[-1], plural(len(predictions), "row"))
 
-  def _submission(self, suffix, answers):
+  def _submission(self, suffix, predictions):
     """GLUE's file of predictions, if it has one: dict from path to text."""
     task = getattr(self._processor, "task", None)
     # A processor of a user's own may have other labels than its base class.
@@ -619,7 +583,7 @@ class ClassificationTask(Task):
       return {}
     files.makedirs(self._submission_dir)
     path = os.path.join(self._submission_dir, task.submission[suffix])
-    return {path: glue.submission_lines(task, answers)}
+    return {path: glue.submission_lines(task, predictions)}
 
   def section(
     self, key: str, evaluation: classification_report.ClassifiedSet

@@ -1,7 +1,5 @@
 """Masks rows of pre-training data as they are read, anew in each epoch."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Mapping
@@ -25,11 +23,7 @@ def dynamic_masking(
   The masks of a row are drawn from (seed, ordinal), its number in the whole
   training. So each epoch has new masks, and a continued training has the same
   masks as one that was not interrupted. `instances` explains the arguments.
-
-  Returns:
-    A function of a batch of unmasked features and of ordinals, integer [B],
-    that returns the features masked, with `masked_lm_positions`,
-    `masked_lm_ids` and `masked_lm_weights` [B, P].
+  Masked features have `masked_lm_positions`, `_ids` and `_weights` [B, P].
   """
   special = tokenizer.special
   pieces = list(tokenizer.vocab)
@@ -80,9 +74,5 @@ def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
   masked[0].set_shape(input_ids.shape)
   for tensor in masked[1:]:
     tensor.set_shape(shape)
-  names = ("positions", "ids", "weights")
-  added = {
-    f"masked_lm_{name}": tensor
-    for name, tensor in zip(names, masked[1:], strict=True)
-  }
-  return {**features, "input_ids": masked[0], **added}
+  names = (f"masked_lm_{name}" for name in ("positions", "ids", "weights"))
+  return {**features, **dict(zip(("input_ids", *names), masked, strict=True))}

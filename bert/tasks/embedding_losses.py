@@ -3,8 +3,6 @@
 All take vectors of length 1, so that their products are cosines.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -22,19 +20,13 @@ _EXCLUDED = -1e9
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-  """How vectors are trained.
+  """How vectors are trained."""
 
-  Attributes:
-    loss: one of LOSSES.
-    scale: factor of the cosines, for "ranking" and "cosent".
-    both_ways: with "ranking", whether text_b must find text_a, too.
-    dimensions: the loss is the mean over the vectors cut to each of these sizes
-      (Kusupati et al. 2022); none for whole vectors.
-  """
-
-  loss: str = "ranking"
-  scale: float = 20.0
-  both_ways: bool = False
+  loss: str = "ranking"  # one of LOSSES
+  scale: float = 20.0  # factor of the cosines, for "ranking" and "cosent"
+  both_ways: bool = False  # with "ranking", text_b must find text_a, too
+  # The loss is the mean over the vectors cut to each of these sizes (Kusupati
+  # et al. 2022); none for whole vectors.
   dimensions: tuple[int, ...] = ()
 
 
@@ -88,7 +80,7 @@ def compute(
     return ranking(vectors, text_ids, scale, both_ways, is_labeled)
   cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
   if training.loss == "cosine":
-    return cosine(cosines, scores, is_labeled)
+    return _mean(tf.square(cosines - scores), is_labeled)
   return cosent(cosines, scores, scale, is_labeled)
 
 
@@ -137,8 +129,7 @@ def ranking(
   Args:
     vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
     text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
-    scale: factor of the cosines.
-    both_ways: whether the partner must find the text, too; the mean counts.
+    scale, both_ways: see `Training`; the mean of both ways counts.
     is_labeled: see `compute`. The texts of other rows are no candidates.
   """
   queries, partners = vectors[:, 0], vectors[:, 1]
@@ -182,13 +173,6 @@ def _mean(losses, is_labeled):
   weights = tf.cast(is_labeled, tf.float32)
   total = tf.reduce_sum(losses * weights)
   return tf.math.divide_no_nan(total, tf.reduce_sum(weights))
-
-
-def cosine(
-  cosines: tf.Tensor, scores: tf.Tensor, is_labeled: tf.Tensor | None = None
-) -> tf.Tensor:
-  """The mean squared difference of cosines and scores, both [B]."""
-  return _mean(tf.square(cosines - scores), is_labeled)
 
 
 def cosent(

@@ -42,12 +42,10 @@ class EmbeddingTask(VectorTask):
   """Trains and evaluates vectors.
 
   Args:
-    settings: VectorSettings, with a pooling. Its prompts of the names
-      QUERY_PROMPTS and DOCUMENT_PROMPTS are put before the texts.
-    tokenizer, paths: see Task.
-    pairs: dict from split to its Pairs.
-    searched: a Retrieval to evaluate on, instead of that of the Pairs.
-    training: a Training.
+    settings: with a pooling. The prompts of the names QUERY_PROMPTS and
+      DOCUMENT_PROMPTS are put before the texts.
+    pairs: the Pairs of each split.
+    searched: to evaluate on, instead of the Pairs.
   """
 
   name = "embeddings"
@@ -66,9 +64,8 @@ class EmbeddingTask(VectorTask):
     training: Training | None = None,
     paths: Mapping[str, str] | None = None,
   ):
-    super().__init__(settings, tokenizer)
+    super().__init__(settings, tokenizer, paths)
     self.inputs = self.inputs[:2]  # The prompt is that of the column.
-    self.paths = paths or {}
     self._training = training or Training()
     self._prompts = [
       settings.prompt_text(settings.prompt_of(*names))
@@ -161,7 +158,6 @@ class EmbeddingTask(VectorTask):
     return Pair("", text, text_b)
 
   def prepare(self, model: model_folder.Model) -> None:
-    """Notes the size of the vectors of a teacher."""
     (self._teacher_size,) = self.vector_shape(model.config)
 
   def reading_with(self, other: EmbeddingTask) -> EmbeddingTask:
@@ -189,7 +185,6 @@ class EmbeddingTask(VectorTask):
     return self.head(ops, bert, features)["vectors"]
 
   def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
-    """The mean of the loss over `dimensions`."""
     sizes = self._training.dimensions or (vectors.shape[-1],)
     losses = [
       self._loss(ops.TensorOps().unit_length(vectors[..., :size]), features)
@@ -216,11 +211,9 @@ class EmbeddingTask(VectorTask):
     return Outputs(predictions=self.head(ops.TensorOps(), bert, rows))
 
   def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
-    """The vector of a text."""
     return predictions[0]["vectors"]
 
   def score(self, rows: RowSet, answers: Iterable[np.ndarray]) -> Ranked:
-    """The metrics of whole vectors, and of those cut to each dimension."""
     vectors = dict(zip(rows.examples, answers, strict=True))
     whole = self._score(vectors, None)
     for size in self._training.dimensions:
@@ -229,7 +222,6 @@ class EmbeddingTask(VectorTask):
     return whole
 
   def _score(self, vectors, size):
-    """The Ranked of vectors, cut to a size."""
     results, found, scored = {}, [], []
     if self._is_scored:
       pairs = self._pairs["dev"]

@@ -26,16 +26,13 @@ class Entity(NamedTuple):
 
 
 class FoundEntity(NamedTuple):
-  """An entity in a text, from its character `start` up to `end`.
-
-  `probability` is that all its words have the predicted labels.
-  """
+  """An entity in a text, from its character `start` up to `end`."""
 
   text: str
   type: str
   start: int
   end: int
-  probability: float
+  probability: float  # that all its words have the predicted labels
 
   def to_dict(self) -> dict[str, str | int | float]:
     """The fields, for JSON; batches of other sizes give the same digits."""
@@ -116,11 +113,7 @@ def found_entities(
 ) -> list[FoundEntity]:
   """The entities in a text; without a scheme, each word with its label.
 
-  Args:
-    text: the text.
-    spans: offsets of its words.
-    labels, probabilities: the predicted label of each word.
-    scheme: see `find_scheme`.
+  `spans` are the offsets of its words, each with a predicted label.
   """
   marked = entities(labels)
   if not scheme:

@@ -3,8 +3,6 @@
 Subclass `DataProcessor` to read a task of your own.
 """
 
-from __future__ import annotations
-
 import copy
 import csv
 import dataclasses
@@ -32,21 +30,13 @@ HEAD_PART = 128 / 510
 
 @dataclasses.dataclass(eq=False)
 class InputExample:
-  """A labeled text or pair of texts.
+  """A labeled text or pair of texts."""
 
-  Attributes:
-    guid: its id, unique in its data set.
-    text_a: the text.
-    text_b: the second text of a pair, or None.
-    label: its label; None if it is unknown.
-    where: its source, "path:line", or None.
-  """
-
-  guid: str
+  guid: str  # its id, unique in its data set
   text_a: str
-  text_b: str | None = None
+  text_b: str | None = None  # the second text of a pair
   label: str | None = None
-  where: str | None = None
+  where: str | None = None  # its source, "path:line"
 
   def __str__(self) -> str:
     """Its name in messages."""
@@ -59,23 +49,14 @@ class PaddingInputExample:
 
 @dataclasses.dataclass(eq=False)
 class InputFeatures:
-  """The features of an example.
+  """The features of an example."""
 
-  Attributes:
-    input_ids: word piece ids [S], padded with 0.
-    input_mask: [S], 1 for word pieces and 0 for padding.
-    segment_ids: [S], 0 for the first text and 1 for the second.
-    label_id: the encoded label.
-    is_real_example: False for padding.
-    was_cut: whether the text was truncated.
-  """
-
-  input_ids: Sequence[int]
-  input_mask: Sequence[int]
-  segment_ids: Sequence[int]
+  input_ids: Sequence[int]  # of word pieces [S], padded with 0
+  input_mask: Sequence[int]  # [S], 1 for word pieces and 0 for padding
+  segment_ids: Sequence[int]  # [S], 0 for the first text and 1 for the second
   label_id: int | list[int] | float
-  is_real_example: bool = True
-  was_cut: bool = False
+  is_real_example: bool = True  # False for padding
+  was_cut: bool = False  # whether the text was truncated
 
 
 def feature_spec(
@@ -125,10 +106,7 @@ class DataProcessor:
 
   @classmethod
   def _read_tsv(cls, input_file, quotechar=None):
-    """The lines of a tab-separated UTF-8 file, each a list of str.
-
-    A `quotechar` of None means that fields are not quoted.
-    """
+    """The lines of a tab-separated UTF-8 file, each a list of str."""
     text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
       lines = text_files.split_lines(text)
@@ -170,17 +148,10 @@ def convert_example(
 ) -> list[InputFeatures]:
   """Converts an example to one InputFeatures, or to one for each window.
 
-  The texts of a pair share the sequence as in `sequences.share_room`. Of a
-  text that is longer than its share,
-
-  - "head" keeps the beginning;
-  - "head_tail" keeps the beginning, HEAD_PART of the share, and the end;
-  - "mean_windows" splits the text into as few equal windows as possible, which
-    do not overlap. A pair has as many windows as its text with more windows;
-    those of the other text are repeated.
-
-  A label of None is encoded as `label_type.no_label`. See
-  `convert_single_example` for the arguments.
+  Of a text longer than its share of the sequence (`sequences.share_room`),
+  "head" keeps the beginning, and "head_tail" HEAD_PART of the share and the
+  end. "mean_windows" splits it into as few equal windows as possible, which do
+  not overlap; in a pair, the windows of the text with fewer are repeated.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length
@@ -279,8 +250,7 @@ def file_based_input_fn_builder(
   """An `input_fn` that reads a file of features; see `input_fn_from_rows`.
 
   As in the original, an evaluation has the rows in their order and all S
-  positions, and its last batch may be smaller. `label_type` is None for one
-  label per row.
+  positions. `label_type` is None for one label per row.
   """
   spec = feature_spec(seq_length, label_type)
   return inputs.input_fn_from_file(

@@ -41,8 +41,7 @@ def write_extended_model(
   replaces, and so is its bias in the masked-word head, if there is one.
 
   Args:
-    init_checkpoint: prefix or folder of the model, beside its bert_config.json.
-    output_dir: folder to write, in the format of a release.
+    init_checkpoint, output_dir: the model, and the release to write.
     old, pieces: the vocabulary before and after.
     replaced: from each new piece to the old ones that it replaces.
   """

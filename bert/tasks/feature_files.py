@@ -37,13 +37,8 @@ def read_texts(
   """Yields the texts of a file in one block, or of a pipe in blocks.
 
   A block of a pipe contains the lines that have arrived. Use up a block before
-  requesting the next.
-
-  Args:
-    path: a UTF-8 file with a text or pair on each line, such a file in gzip
-      (.gz), a pipe, or "-" for standard input.
-    check: called with each text of a file and the number of its line, from 1,
-      before the block is yielded; raises UserError for a wrong text.
+  requesting the next. `check` is called with each text of a file and the number
+  of its line, from 1, before the block is yielded.
   """
   if files.is_remote(path) or os.path.isfile(path):
     # The file is read twice, because an error in a late line would otherwise

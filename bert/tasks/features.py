@@ -6,8 +6,6 @@ found.tokens  # ["[CLS]", "jim", "henson", "was", ...]
 found.values  # float32 [tokens, layers, H]
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 import math
@@ -48,64 +46,38 @@ def parse_layers(text: str, num_layers: int) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-  """The features of a text.
+  """The features of a text, or a pair."""
 
-  Attributes:
-    tokens: its word pieces, with [CLS] and [SEP].
-    orig_to_tok_map: for each word of the text (or of both texts of a pair), the
-      index in `tokens` of its first piece. It is -1 if the word was cut off, or
-      consists of characters that the tokenizer drops. White space separates
-      words; control characters do not.
-    values: [tokens, layers, H] in the extractor's dtype; None if pooled.
-    vector: [H], or [layers * H] for concatenated layers; None if not pooled.
-    was_cut: whether the text was longer than `max_seq_length`.
-  """
-
-  tokens: list[str]
+  tokens: list[str]  # its word pieces, with [CLS] and [SEP]
+  # The index of the first piece of each word between white space; -1 if it was
+  # cut off, or consists of characters that the tokenizer drops.
   orig_to_tok_map: list[int]
-  values: np.ndarray | None
+  values: np.ndarray | None  # [tokens, layers, H]; None if pooled
+  # [H], or [layers * H] for concatenated layers; None if not pooled.
   vector: np.ndarray | None
-  was_cut: bool
+  was_cut: bool  # whether it was longer than `max_seq_length`
 
 
 @dataclasses.dataclass(frozen=True)
 class VectorSettings(Settings):
-  """How texts become vectors.
+  """How texts become vectors; see docs/features.md."""
 
-  Attributes:
-    layers: indices of layers: -1 is the highest, 0 the lowest.
-    pooling: "none" gives a vector of each token and layer. The others give one
-      vector of the text: "cls", of the token [CLS]; "pooled", the pooler's
-      output for [CLS], without regard to `layers`; "mean" or "max" of all
-      tokens; "mean_sqrt_len", their sum divided by the square root of their
-      number.
-    layer_combination: how pooling combines the layers of a token: "last" takes
-      the highest, "concat" concatenates them in the order of `layers`, "mean"
-      takes their mean.
-    normalize: with pooling, scale vectors to length 1; zero vectors stay zero.
-    exclude_special: exclude [CLS] and [SEP] from mean, max and mean_sqrt_len. A
-      text without other tokens gets a zero vector.
-    long_text: "head" cuts longer texts. "mean_windows" reads them in
-      overlapping windows: a token has the vector of the window that shows most
-      around it, a text the mean of its windows' vectors. The texts of a pair
-      share the windows as in `sequences.share_room`.
-    dtype: "float32", "float16" or "float64": that of the results; `precision`
-      is that of the computation.
-    prompts: (name, text) pairs: texts that the model expects before others,
-      such as ("query", "query: ").
-    prompt: the name of the one that is put before a text unless its input names
-      another; "" for none.
-  """
-
-  layers: tuple[int, ...] = (-1,)
+  layers: tuple[int, ...] = (-1,)  # -1 is the highest, 0 the lowest
+  # "none" gives a vector of each token and layer; the others one of the text.
+  # "pooled" disregards `layers`.
   pooling: str = "mean"
+  # How pooling combines the layers of a token. "concat" keeps their order.
   layer_combination: str = "last"
-  normalize: bool = False
+  normalize: bool = False  # with pooling, to length 1; zeros stay zeros
+  # From mean, max and mean_sqrt_len. A text of nothing else gets zeros.
   exclude_special: bool = False
+  # With "mean_windows", a token has the vector of the window that shows most
+  # around it, and a text the mean of its windows.
   long_text: str = "head"
-  dtype: str = "float32"
+  dtype: str = "float32"  # of the results; `precision` is of the computation
+  # Names and texts that the model expects before others: ("query", "query: ").
   prompts: tuple[tuple[str, str], ...] = ()
-  prompt: str = ""
+  prompt: str = ""  # name of the one for inputs that name no other, if any
 
   def check(self) -> None:
     for name, known in (
@@ -132,17 +104,11 @@ class VectorSettings(Settings):
 
 
 class _Read(NamedTuple):
-  """A text as the model reads it.
+  """A text as the model reads it."""
 
-  Attributes:
-    features: its Features without numbers.
-    rows: the rows that show it.
-    sources: the (row, start, end) of the tokens that, joined, are its tokens.
-  """
-
-  features: Features
-  rows: list[dict]
-  sources: list[tuple[int, int, int]]
+  features: Features  # without numbers
+  rows: list[dict]  # that show it
+  sources: list[tuple[int, int, int]]  # row, start and end of all its tokens
 
 
 class VectorTask(Task):
@@ -153,8 +119,8 @@ class VectorTask(Task):
   inputs = (Field("text"), Field("text_b", default=""))
   output_types = (("vector", "DT_FLOAT"),)
 
-  def __init__(self, settings=None, tokenizer=None):
-    super().__init__(settings, tokenizer)
+  def __init__(self, settings=None, tokenizer=None, paths=None):
+    super().__init__(settings, tokenizer, paths)
     self.settings.check()
     self.is_pooled = self.settings.pooling != "none"
     self.needs_pooler = self.settings.pooling == "pooled"
@@ -298,12 +264,7 @@ class VectorTask(Task):
 def align(
   tokenizer: tokenization.FullTokenizer, text: str
 ) -> tuple[list[str], list[int]]:
-  """The word pieces of a text, and the index of each word's first piece.
-
-  Returns:
-    pieces: the tokenizer's output for the text.
-    starts: for each word, the index of its first piece, or -1 if it has none.
-  """
+  """The word pieces of a text, and the index of each word's first, or -1."""
   pieces, starts = [], []
   if tokenizer.splits_words:
     for word in _WORD.findall(text):

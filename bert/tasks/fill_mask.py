@@ -25,13 +25,9 @@ from bert.training.task import Field, Settings, Task
 
 @dataclasses.dataclass(frozen=True)
 class MaskSettings(Settings):
-  """What is listed.
+  """What is listed."""
 
-  Attributes:
-    top_k: number of pieces listed for each [MASK].
-  """
-
-  top_k: int = 5
+  top_k: int = 5  # number of pieces for each [MASK]
 
 
 class MaskTask(Task):
@@ -73,13 +69,31 @@ class MaskTask(Task):
     return axes | ({"next_sentence": ()} if self._is_paired else {})
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    (count,) = self.output_axes()["ids"]
-    return _compute(self._config, bert, features, count, self._is_paired)
+    label_ids = features["masked_lm_ids"]
+    _, losses, log_probs = pretraining.get_masked_lm_output(
+      self._config,
+      bert.get_sequence_output(),
+      bert.get_embedding_table(),
+      features["masked_lm_positions"],
+      label_ids,
+      tf.ones_like(label_ids),
+    )
+    best = tf.math.top_k(log_probs, *self.output_axes()["ids"])
+    outputs = {
+      "ids": best.indices,
+      "probabilities": tf.exp(best.values),
+      "log_prob": -losses,
+    }
+    if self._is_paired:
+      _, _, log_probs = pretraining.get_next_sentence_output(
+        self._config, bert.get_pooled_output(), label_ids * 0
+      )
+      outputs["next_sentence"] = tf.exp(log_probs[:, 0])
+    return outputs
 
   def example(
     self, text: str, text_b: str = "", where: str = "the text"
   ) -> Row:
-    """A text or pair as the model reads it."""
     special = self.tokenizer.special
     parts = [text, text_b] if text_b else [text]
     parts = [part.replace(MASK, special.mask) for part in parts]
@@ -95,8 +109,9 @@ class MaskTask(Task):
     check_has_words(self.tokenizer, " ".join(parts), where)
     ids = self.tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == special.mask]
-    shown = masked_text.joined(tuple(parts) if text_b else parts[0])
-    return Row(shown, pieces, ids, segment_ids, masks, bool(text_b))
+    return Row(
+      " ||| ".join(parts), pieces, ids, segment_ids, masks, bool(text_b)
+    )
 
   def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:
     """What the model says about texts.
@@ -150,7 +165,9 @@ class MaskTask(Task):
   def _ask(self, rows, compute):
     """The outputs at each row's masks; without any, at [CLS] and all pieces."""
     positions = [
-      row.masks or [0, *self._positions_of_text(row)] for row in rows
+      row.masks
+      or [0, *(i for i, p in enumerate(row.pieces) if p not in self._ends)]
+      for row in rows
     ]
     flat = [
       row.features(position, self._mask_id)
@@ -159,14 +176,14 @@ class MaskTask(Task):
     ]
     return list(sequences.groups_of(compute(flat), map(len, positions)))
 
-  def _positions_of_text(self, row):
-    return [i for i, p in enumerate(row.pieces) if p not in self._ends]
-
   def _fill(self, filled, rows, answers, compute):
     """Fills the masks of all rows, one of each at a time."""
-    open_rows = [i for i, row in enumerate(rows) if row.masks]
-    pieces = {i: {} for i in open_rows}
-    while open_rows:
+    pieces = {i: {} for i, row in enumerate(rows) if row.masks}
+    answers = dict(enumerate(answers))
+    while open_rows := [i for i in pieces if rows[i].masks]:
+      if not answers:
+        again = self._ask([rows[i] for i in open_rows], compute)
+        answers = dict(zip(open_rows, again, strict=True))
       for i in open_rows:
         row, found = rows[i], answers[i]
         best = max(
@@ -175,11 +192,7 @@ class MaskTask(Task):
         position = row.masks.pop(best)
         row.ids[position] = int(found[best]["ids"][0])
         pieces[i][position] = self._piece(row.ids[position])
-      open_rows = [i for i in open_rows if rows[i].masks]
-      again = []
-      if open_rows:
-        again = self._ask([rows[i] for i in open_rows], compute)
-      answers = dict(zip(open_rows, again, strict=True))
+      answers = {}
     for i, by_position in pieces.items():
       found = [piece for _, piece in sorted(by_position.items())]
       filled[i].text = masked_text.replaced(
@@ -187,7 +200,6 @@ class MaskTask(Task):
       )
 
   def _candidates(self, answer):
-    """The likeliest pieces at a mask, and their probabilities."""
     pieces = map(self._piece, map(int, answer["ids"]))
     return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
 
@@ -204,27 +216,3 @@ def _check_heads(model):
       f"heads; pass a released model, or the --output_dir of run_pretraining.py"
     )
   return not missing
-
-
-def _compute(config, bert, features, count, is_paired):
-  """The likeliest pieces at each row's position, and other probabilities."""
-  _, losses, log_probs = pretraining.get_masked_lm_output(
-    config,
-    bert.get_sequence_output(),
-    bert.get_embedding_table(),
-    features["masked_lm_positions"],
-    features["masked_lm_ids"],
-    tf.ones_like(features["masked_lm_ids"]),
-  )
-  best = tf.math.top_k(log_probs, count)
-  outputs = {
-    "ids": best.indices,
-    "probabilities": tf.exp(best.values),
-    "log_prob": -losses,
-  }
-  if is_paired:
-    _, _, log_probs = pretraining.get_next_sentence_output(
-      config, bert.get_pooled_output(), features["masked_lm_ids"] * 0
-    )
-    outputs["next_sentence"] = tf.exp(log_probs[:, 0])
-  return outputs

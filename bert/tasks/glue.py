@@ -25,24 +25,16 @@ XNLI_LANGUAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class TsvFile:
-  """The file and the columns of a data set.
+  """The file and the columns of a data set."""
 
-  Attributes:
-    file: path relative to the task's folder.
-    text_a, text_b, label: column indices, from the end of the line if negative;
-      None if there is no such column.
-    header: whether the first line names the columns.
-    id_column: column of the examples' ids; None to number the examples.
-    only: (column, value): skips rows with another value.
-  """
-
-  file: str
+  file: str  # relative to the task's folder
+  # Indices of columns, if there are such; from the end of the line if negative.
   text_a: int
   text_b: int | None = None
   label: int | None = None
-  header: bool = True
-  id_column: int | None = None
-  only: tuple[int, str] | None = None
+  header: bool = True  # whether the first line names the columns
+  id_column: int | None = None  # None to number the examples
+  only: tuple[int, str] | None = None  # a column, and its value in all rows
 
   @property
   def width(self) -> int:
@@ -62,51 +54,32 @@ class TsvFile:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Folder:
-  """A data set with a subfolder for each label and a file for each text."""
-
-  name: str
-
-
-DataSets = dict[str, TsvFile | Folder]
+# A name is of a folder, with a folder for each label and a file for each text.
+DataSets = dict[str, TsvFile | str]
 
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-  """A task: its labels and its data sets.
+  """A task: its labels and its data sets."""
 
-  Attributes:
-    name: GLUE's spelling.
-    labels: in the order of the model's outputs.
-    train, dev, test: the data sets, by the suffix of their result files. The
-      first one is what the processor's getters read.
-    kind: a key of `labels.KINDS`.
-    metrics: keys of `metrics.METRICS`; --early_stopping_patience uses the first
-      one without --keep_best.
-    submission: file names for GLUE's leaderboard, by suffix of the test set;
-      None for tasks outside GLUE.
-    renamed_labels: dict from alternative spellings of labels to labels.
-    no_label: the text in the label column of rows to skip.
-    has_broken_rows: whether some rows of the distributed files lack columns.
-    model_of: the task whose model predicts this task's test set; such a task
-      has no training and development sets.
-    folders: possible names of the task's folder; default: its name.
-  """
-
-  name: str
-  labels: tuple[str, ...]
+  name: str  # in GLUE's spelling
+  labels: tuple[str, ...]  # in the order of the model's outputs
+  # By the suffix of result files; the processor's getters read the first.
   train: DataSets = dataclasses.field(default_factory=dict)
   dev: DataSets = dataclasses.field(default_factory=dict)
   test: DataSets = dataclasses.field(default_factory=dict)
-  kind: str = "classification"
+  kind: str = "classification"  # a key of `labels.KINDS`
+  # Keys of `metrics.METRICS`; --early_stopping_patience uses the first one
+  # without --keep_best.
   metrics: tuple[str, ...] = ("accuracy",)
+  # Files for GLUE's leaderboard, by suffix of the test set; None outside GLUE.
   submission: dict[str, str] | None = None
   renamed_labels: dict[str, str] = dataclasses.field(default_factory=dict)
-  no_label: str | None = None
-  has_broken_rows: bool = False
+  no_label: str | None = None  # in the label column of rows to skip
+  has_broken_rows: bool = False  # whether some rows of its files lack columns
+  # The task whose model predicts the test set, which is the only one.
   model_of: str | None = None
-  folders: tuple[str, ...] = ()
+  folders: tuple[str, ...] = ()  # possible names; default: its name
 
 
 _BINARY = ("0", "1")
@@ -129,7 +102,6 @@ _mnli = functools.partial(TsvFile, text_a=8, text_b=9, id_column=0)
 
 @functools.cache
 def _xnli(language):
-  """The row of XNLI in one of its languages."""
   rows_of = functools.partial(TsvFile, text_a=6, text_b=7, only=(0, language))
   return GlueTask(
     "XNLI",
@@ -228,9 +200,9 @@ _ROWS = (
   GlueTask(
     "IMDB",
     ("neg", "pos"),
-    train={"": Folder("train")},
-    dev={"": Folder("test")},
-    test={"": Folder("test")},
+    train={"": "train"},
+    dev={"": "test"},
+    test={"": "test"},
   ),
 )
 TASKS = {task.name.lower(): task for task in _ROWS}
@@ -245,7 +217,6 @@ def _warn_of_missing_set(path):
 
 
 def _remedy(task, split):
-  """What to do with a file of a task that is not as it should be."""
   form = split.describe() if isinstance(split, TsvFile) else "it has texts"
   return (
     f"download the files of {task.name} again: {form}; for files of your own, "
@@ -254,7 +225,6 @@ def _remedy(task, split):
 
 
 def _find_in(data_dir, name):
-  """The path of a file or a folder of a task."""
   path = os.path.join(data_dir, name)
   if not files.exists(path):
     files.check_is_folder(data_dir, f"--data_dir={data_dir}")
@@ -303,16 +273,11 @@ class GlueProcessor(DataProcessor):
     return getattr(type(self), name) is not getattr(GlueProcessor, name)
 
   def _create_examples(self, lines, set_type):
-    """The InputExamples of the lines of a file; for subclasses.
-
-    As in the original, `set_type` begins with "train", "dev" or "test", and a
-    subclass may override the method.
-    """
+    """The InputExamples of the lines of a file, as in the original."""
     split = getattr(self.task, set_type.split("_")[0])[""]
     return self._read_lines(split, lines, set_type, set_type)
 
   def _read(self, data_dir, set_type, suffix=""):
-    """The InputExamples of a data set."""
     splits = getattr(self.task, set_type)
     if not splits:
       raise UserError(
@@ -322,19 +287,17 @@ class GlueProcessor(DataProcessor):
         f"{self.task.model_of}"
       )
     split = splits[suffix]
-    if isinstance(split, Folder):
-      path = os.path.join(data_dir, split.name)
+    if isinstance(split, str):
+      path = os.path.join(data_dir, split)
       examples = self._read_folder(split, data_dir, set_type)
     else:
-      path = os.path.join(data_dir, split.file)
-      examples = self._read_file(split, data_dir, set_type)
+      path = _find_in(data_dir, split.file)
+      examples = self._read_file(split, path, set_type)
     remedy = _remedy(self.task, split)
     files.check_holds(examples, path, "examples", remedy)
     return examples
 
-  def _read_file(self, split, data_dir, set_type):
-    """The InputExamples of a TsvFile."""
-    path = _find_in(data_dir, split.file)
+  def _read_file(self, split, path, set_type):
     # The original names examples train-1, dev_matched-1 and so on.
     stem = os.path.basename(split.file).removesuffix(".tsv")
     set_name = stem if stem.startswith(set_type) else set_type
@@ -402,10 +365,9 @@ class GlueProcessor(DataProcessor):
     )
 
   def _read_folder(self, split, data_dir, set_type):
-    """The InputExamples of a Folder, by label."""
     examples = []
     for label in self.get_labels():
-      folder = _find_in(data_dir, f"{split.name}/{label}")
+      folder = _find_in(data_dir, f"{split}/{label}")
       for file in sorted(files.listdir(folder)):
         stem, extension = os.path.splitext(file)
         if extension == ".txt":
@@ -417,15 +379,7 @@ class GlueProcessor(DataProcessor):
 
 
 class XnliProcessor(GlueProcessor):
-  """XNLI: MultiNLI in other languages (Conneau et al. 2018).
-
-  Args:
-    language: one of XNLI_LANGUAGES, for training and evaluation; by default
-      that of the class, Chinese.
-
-  Attributes:
-    language: that language, which a subclass may change.
-  """
+  """XNLI, in one of XNLI_LANGUAGES, which a subclass may change."""
 
   language = "zh"
 
@@ -435,7 +389,6 @@ class XnliProcessor(GlueProcessor):
 
   @property
   def task(self) -> GlueTask:
-    """The row of the language."""
     return _xnli(self.language)
 
 
@@ -477,11 +430,7 @@ def task_folder(data_dir: str, task: GlueTask) -> str:
 
 
 def submission_lines(task: GlueTask, predictions: Iterable[float]) -> str:
-  """The content of a file for GLUE's leaderboard.
-
-  `predictions` are label ids or, for a regression, numbers, which are clipped
-  to STS-B's scale of 0 to 5.
-  """
+  """A file for GLUE's leaderboard; numbers are clipped to STS-B's scale."""
   lines = ["index\tprediction\n"]
   for index, prediction in enumerate(predictions):
     if task.labels:

@@ -33,15 +33,8 @@ def scores(
   """The metrics of the classifier in a folder, each with that of predictions.
 
   Both are without the rows whose labels are new to the classifier, which are
-  counted, too. There are none if it has other labels.
-
-  Args:
-    folder: the folder.
-    label_type: the label type of the examples.
-    names: keys of `metrics.METRICS`.
-    examples: the examples.
-    truth, predictions: int or float [rows] or [rows, C], their labels and
-      predictions, in the form of `label_type.predictions`.
+  counted, too. There are none if it has other labels. Labels and predictions of
+  the examples are [rows] or [rows, C], as from `label_type.predictions`.
   """
   model = loaded_model.load(folder)
   task = model.task

@@ -4,8 +4,6 @@ A label type encodes the label of an example for the loss, computes the loss of
 logits, and turns logits into predictions.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 from collections.abc import Sequence
@@ -22,41 +20,25 @@ LABEL_SEPARATOR = "|"
 
 
 class LabelType:
-  """Base class of label types.
+  """Base class of label types; `labels` are in the order of the outputs."""
 
-  Args:
-    labels: the labels, in the order of the model's outputs.
-
-  Attributes:
-    kind: name of the type, a key of KINDS.
-    default_metrics: metrics of the user's own data and processors; keys of
-      `metrics.METRICS`. Built-in tasks name theirs.
-    num_outputs: number of logits of an example, C.
-    label_feature: spec of an encoded label.
-    no_label: encodes an unknown label.
-  """
-
-  kind: str
+  kind: str  # a key of KINDS
+  # Keys of `metrics.METRICS`, for data and processors of a user's own.
   default_metrics: Sequence[str]
-  label_feature = records.Feature()
-  no_label: int | float | list[int] = 0
+  label_feature = records.Feature()  # spec of an encoded label
+  no_label: int | float | list[int] = 0  # encodes an unknown label
 
   def __init__(self, labels: Sequence[str]):
     self.labels = list(labels)
-    self.num_outputs = len(self.labels)
+    self.num_outputs = len(self.labels)  # Of an example, C.
     self._ids = {label: i for i, label in enumerate(self.labels)}
 
   def _id(self, label):
-    """The index of a label."""
     check_known(f"label {label!r}", label, self._ids)
     return self._ids[label]
 
   def encode(self, label: str) -> int | float | list[int]:
-    """The encoded label: an index, 0 and 1 for each label [C], or a number.
-
-    Raises:
-      ValueError: it is not one of the labels, or no number.
-    """
+    """An index, 0 and 1 for each label [C], or a number; or a ValueError."""
 
   def per_example_loss(
     self,
@@ -64,12 +46,9 @@ class LabelType:
     label_ids: tf.Tensor,
     weights: Sequence[float] | None = None,
   ) -> tf.Tensor:
-    """The loss of each row, float [B].
+    """The loss of each row [B], of logits [B, C] and label_ids [B, ...].
 
-    Args:
-      logits: float [B, C].
-      label_ids: encoded labels [B, ...].
-      weights: [C], weight of the rows that have each label, or None.
+    The rows that have a label may have a weight, [C].
     """
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
@@ -166,12 +145,8 @@ class Multilabel(LabelType):
 class Regression(LabelType):
   """A number: one output and a squared error.
 
-  The model learns (number - mean) / deviation, because numbers far from 0 or
-  far apart are hard to learn.
-
-  Args:
-    mean: mean of the training set's numbers.
-    deviation: their standard deviation.
+  The model learns (number - mean) / deviation, those of the training set,
+  because numbers far from 0 or far apart are hard to learn.
   """
 
   kind = "regression"
@@ -232,18 +207,6 @@ def as_number(label: str | float | None) -> float | None:
   except (TypeError, ValueError, OverflowError):
     return None
   return number if math.isfinite(number) else None
-
-
-def make_label_type(
-  kind: str, labels: Sequence[str], mean: float = 0.0, deviation: float = 1.0
-) -> LabelType:
-  """The label type of a kind: classification, multilabel or regression.
-
-  A regression has `mean` and `deviation` instead of `labels`.
-  """
-  if kind == Regression.kind:
-    return Regression(mean, deviation)
-  return KINDS[kind](labels)
 
 
 def as_label_type(labels: LabelType | Sequence[str]) -> LabelType:

@@ -9,7 +9,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from bert.errors import UserError, check_known, listing, plural, shortened
 from bert.data import downloads, records, sequences
@@ -63,14 +63,12 @@ class LoadedModel:
   def __call__(self, inputs: Input | list[Input]) -> dict | list[dict]:
     """The answer to an input, or a list of answers to a list of inputs.
 
-    Args:
-      inputs: a text; a tuple with a value for each of the task's inputs, of
-        which those with a default may be omitted together; a dict by their
-        names; or a list of such inputs, an array, or a column of a data frame.
+    An input is a text; a tuple with a value for each of the task's inputs, of
+    which those with a default may be omitted together; or a dict by their
+    names. Instead of a list, an array or a column of a data frame will do.
 
-    Returns:
-      A dict by the names in the task's `output_types`. Probabilities are
-      floats, and a vector is a float32 array.
+    An answer is a dict by the names in the task's `output_types`. Probabilities
+    are floats, and a vector is a float32 array.
     """
     if to_list := getattr(inputs, "tolist", None):
       inputs = to_list()
@@ -116,7 +114,6 @@ class LoadedModel:
 
   @property
   def fields(self) -> tuple[Field, ...]:
-    """The parts of one input."""
     return tuple(self.task.inputs)
 
   @property
@@ -126,7 +123,6 @@ class LoadedModel:
 
   @property
   def required(self) -> list[Field]:
-    """The inputs without a default."""
     return [field for field in self.fields if field.default is None]
 
   def parse(self, value: object, where: str = "the input") -> Texts:
@@ -226,15 +222,13 @@ def find_task(
   folder: str, kind: str | None = None, **options
 ) -> tuple[Task, model_folder.Model]:
   """The task of the model in a folder, and the model; see `load`."""
-  trained, fields = task_file.read(folder)
+  trained, _ = task_file.read(folder)
   kind = kind or trained or "vectors"
-  if kind != trained:
-    if trained:
-      known = (trained, *registry.UNTRAINED)
-      check_known(f"task={kind!r} of {folder}", kind, known)
-    fields = {}
+  if trained and kind != trained:
+    known = (trained, *registry.UNTRAINED)
+    check_known(f"task={kind!r} of {folder}", kind, known)
   model = model_folder.find_model(folder)
-  return make_task(model, kind, fields, folder, **options), model
+  return make_task(model, kind, folder, **options), model
 
 
 def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
@@ -250,25 +244,18 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
 def load_task(
   model: model_folder.Model, kind: str, folder: str = "", **options
 ) -> LoadedModel:
-  """A model whose files are known, with a kind of task; see `load`.
-
-  The settings of that kind that a folder records are used.
-  """
+  """A model whose files are known, with a kind of task; see `make_task`."""
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
-  recorded, fields = task_file.read(folder) if folder else (None, {})
-  fields = fields if recorded == kind else {}
-  task = make_task(model, kind, fields, folder, **options)
+  task = make_task(model, kind, folder, **options)
   return LoadedModel(task, model, model.checkpoint, **engine)
 
 
 def make_task(
-  model: model_folder.Model,
-  kind: str,
-  fields: Mapping[str, object],
-  folder: str,
-  **options,
+  model: model_folder.Model, kind: str, folder: str = "", **options
 ) -> Task:
-  """The task of a model: `fields` are those of its task.json."""
+  """The task of a model, with the settings of it that a folder records."""
+  recorded, fields = task_file.read(folder) if folder else (None, {})
+  fields = fields if recorded == kind else {}
   cls = registry.task_class(kind)
   settings = cls.Settings()
   if "max_seq_length" not in fields:

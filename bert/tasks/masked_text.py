@@ -15,22 +15,13 @@ Text = str | tuple[str, str]
 
 @dataclasses.dataclass
 class Filled:
-  """What the model says about a text.
+  """What the model says about a text."""
 
-  Attributes:
-    text: the text; with the likeliest pieces in place of [MASK], if it has any.
-    masks: for each [MASK], the likeliest pieces and their probabilities, as
-      (piece, probability).
-    words: without [MASK]: the words, as (word, log-probability).
-    num_pieces: number of word pieces, without [CLS] and [SEP].
-    next_sentence_probability: of a pair, the probability that B follows A; None
-      for a single text, or a model that was not trained on pairs.
-  """
-
-  text: str
-  masks: list[list[tuple[str, float]]]
-  words: list[tuple[str, float]]
-  num_pieces: int
+  text: str  # with the likeliest pieces in place of [MASK]
+  masks: list[list[tuple[str, float]]]  # likeliest pieces, with probabilities
+  words: list[tuple[str, float]]  # without [MASK], with log-probabilities
+  num_pieces: int  # without [CLS] and [SEP]
+  # That B follows A, of a pair, by a model that was trained on pairs.
   next_sentence_probability: float | None
 
   @property
@@ -78,11 +69,6 @@ class Row:
       "masked_lm_positions": [position],
       "masked_lm_ids": [label],
     }
-
-
-def joined(text: Text) -> str:
-  """The text, or both separated by |||."""
-  return text if isinstance(text, str) else " ||| ".join(text)
 
 
 def replaced(

@@ -56,14 +56,6 @@ def make_row(
   return {**columns, "label_ids": example.label or 0}
 
 
-def feature_spec(num_choices: int, max_seq_length: int) -> records.Spec:
-  """The three sequences [N, S], cut to a batch's most choices and pieces."""
-  feature = records.Feature(
-    (num_choices, max_seq_length), cut_axes=(CHOICE, records.POSITION)
-  )
-  return dict.fromkeys(records.SEQUENCES, feature)
-
-
 class Choices(NamedTuple):
   """The answer to an example: the probability of each choice, and the loss."""
 
@@ -123,7 +115,9 @@ class MultipleChoiceTask(Task):
 
   def feature_spec(self, is_training: bool) -> records.Spec:
     """The three sequences [N, S], and the label."""
-    spec = feature_spec(self._num_choices, self.settings.max_seq_length)
+    shape = (self._num_choices, self.settings.max_seq_length)
+    feature = records.Feature(shape, cut_axes=(CHOICE, records.POSITION))
+    spec = dict.fromkeys(records.SEQUENCES, feature)
     return {**spec, "label_ids": records.Feature()}
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
@@ -145,7 +139,6 @@ class MultipleChoiceTask(Task):
     return {"logits": (CHOICE,)}
 
   def unlabeled(self, path: str) -> Sequence[Example]:
-    """The examples of a file, of which labels are not read."""
     examples = read_examples(path, is_labeled=False)
     counts = (len(example.choices) for example in examples)
     self._num_choices = max(self._num_choices, *counts)
@@ -164,18 +157,15 @@ class MultipleChoiceTask(Task):
     return {"choice": row.index(max(row)), "probabilities": row}
 
   def describe(self, answer: Choices) -> str:
-    """The choices in order of their probability."""
     found = zip(answer.probabilities, answer.example.choices, strict=True)
     return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])
 
   # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[Example]]:
-    """The Examples of a split."""
     return {"": self._examples[split]}
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of the texts and labels of each split."""
     return {
       split: content_hash(example[1:] for example in found)
       for split, found in self._examples.items()
@@ -198,13 +188,11 @@ class MultipleChoiceTask(Task):
   # Evaluation and prediction.
 
   def score(self, rows: RowSet, answers: Iterable[Choices]) -> ScoredChoices:
-    """The accuracy."""
     return ScoredChoices(rows.name, list(answers))
 
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[Choices]
   ) -> None:
-    """Writes test_predictions.tsv: row, prediction and probabilities."""
     path = f"{folder}/test_predictions.tsv"
     names = [f"choice_{number}" for number in range(self._num_choices)]
     with files.open_atomic(path, "w") as writer:
@@ -226,19 +214,17 @@ class ScoredChoices:
 
   def __post_init__(self):
     right = [int(np.argmax(p)) == e.label for e, p, _ in self.answers]
+    self.right, count, correct = np.array(right), len(right), sum(right)
     loss = float(np.mean([loss for *_, loss in self.answers]))
-    accuracy = float(np.mean(right))
-    self.results = {"eval_accuracy": accuracy, "eval_loss": loss}
-    self.details = {"examples": len(right), "correct": sum(right)}
-    self.counts = {"examples": len(right), "wrong": len(right) - sum(right)}
+    self.results = {"eval_accuracy": correct / count, "eval_loss": loss}
+    self.details = {"examples": count, "correct": correct}
+    self.counts = {"examples": count, "wrong": count - correct}
 
   def sample(self) -> verdict.Sample:
-    """The examples that the accuracy rests on."""
-    right = np.array([np.argmax(p) == e.label for e, p, _ in self.answers])
     guess = np.mean([1 / len(p) for _, p, _ in self.answers])
     return verdict.Sample(
       "accuracy",
-      len(right),
-      lambda rows: float(right[rows].mean()),
+      len(self.right),
+      lambda rows: float(self.right[rows].mean()),
       baseline=("a random choice", float(guess)),
     )

@@ -2,21 +2,17 @@
 
 import csv
 import io
-import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import BinaryIO, TextIO
 
 import numpy as np
 
 from bert.errors import UserError, plural
-from bert.data import files, text_files
+from bert.data import text_files
 from bert.tasks import labels as label_types
 from bert.tasks.examples import InputExample
 from bert.tasks.loaded_model import LoadedModel
-
-# The columns of the texts of a pair.
-TEXTS = ("text_a", "text_b")
 
 # Lines that are answered together.
 _MAX_LINES = 1024
@@ -48,61 +44,23 @@ def predictions_table(
   probabilities: np.ndarray,
   shows_given: bool = False,
 ) -> str:
-  """A table of predictions, with the texts of the examples.
+  """A table of predictions [rows, C], with the ids and texts of the examples.
 
-  The ids are the examples' guids; probabilities are [rows, C]. The labels of
-  the examples may be shown as `given`.
+  The labels of the examples may be shown as `given`.
   """
   is_pair = any(example.text_b is not None for example in examples)
   names = header(label_type)
   given = ["given"] if shows_given else []
   text = io.StringIO()
   table = table_writer(text)
-  table.writerow(
-    [*names[:2], *given, *names[2:], *(TEXTS if is_pair else ["text"])]
-  )
+  texts = ["text_a", "text_b"] if is_pair else ["text"]
+  table.writerow([*names[:2], *given, *names[2:], *texts])
   for example, row in zip(examples, probabilities, strict=True):
     name, label, *others = table_row(label_type, example.guid, row)
     given = [example.label] if shows_given else []
     texts = [example.text_a, example.text_b or ""][: 1 + is_pair]
     table.writerow([name, label, *given, *others, *texts])
   return text.getvalue()
-
-
-def write_predictions(
-  output_dir: str,
-  suffix: str,
-  label_type: label_types.LabelType,
-  examples: Iterable[InputExample],
-  logits: Iterable[np.ndarray],
-  more: Callable[[list], Mapping[str, str]] | None = None,
-) -> list:
-  """Writes test_results.tsv, the original's file, and test_predictions.tsv.
-
-  Args:
-    output_dir: the folder.
-    suffix: part of the files' names.
-    label_type: the label type.
-    examples: the examples; their guids are the ids.
-    logits: float [C] for each example.
-    more: from the predictions to the content of further files, by path.
-
-  Returns:
-    The label type's prediction for each example.
-  """
-  logits = np.reshape(list(logits), [-1, label_type.num_outputs])
-  probabilities = np.asarray(label_type.probabilities(logits))
-  table = predictions_table(label_type, list(examples), probabilities)
-  results = ["\t".join(map(str, row)) + "\n" for row in probabilities]
-  predictions = label_type.predictions(probabilities).tolist()
-  named = {"test_results": "".join(results), "test_predictions": table}
-  contents = {
-    os.path.join(output_dir, f"{name}{suffix}.tsv"): content
-    for name, content in named.items()
-  }
-  contents |= more(predictions) if more else {}
-  files.write_files(contents)
-  return predictions
 
 
 def answer_lines(
@@ -131,7 +89,6 @@ def answer_lines(
 
 
 def _read(reader, name, is_pair):
-  """Yields lists of the texts of lines."""
   empty = []
   for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
     if is_pair:
@@ -149,7 +106,6 @@ def _without_empty_end(lines):
 
 
 def _parse(text: str, where: str, is_pair: bool) -> tuple[str, ...]:
-  """The texts of a line."""
   texts = tuple(text.split("\t"))
   if len(texts) != 1 + is_pair:
     wanted = "two texts, separated by a tab" if is_pair else "one text"

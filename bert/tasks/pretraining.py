@@ -9,8 +9,6 @@ positions per row; unused ones have weight 0. Rows without
     model.train(inputs.input_fn_from_rows(files, True), 32, 100000)
 """
 
-from __future__ import annotations
-
 import collections
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,10 +68,7 @@ def masked_lm_logits(
   x: tf.Tensor,
   output_weights: tf.Tensor | tf.Variable,
 ) -> tf.Tensor:
-  """Logits [rows, V] of all word pieces from vectors [rows, H].
-
-  See `get_masked_lm_output`.
-  """
+  """Logits [rows, V] of all word pieces from vectors [rows, H]."""
   initializer = modeling.create_initializer(bert_config.initializer_range)
   with variables.variable_scope("cls/predictions"):
     with variables.variable_scope("transform"):
@@ -99,13 +94,11 @@ def get_masked_lm_output(
   Args:
     input_tensor: float [B, S, H], the last layer.
     output_weights: float [V, E], the table of word embeddings.
-    positions: integer [B, P].
-    label_ids: integer [B, P], the original pieces.
+    positions, label_ids: integer [B, P], with the original pieces.
     label_weights: float [B, P], 0 for unused positions.
 
   Returns:
-    loss (scalar, their weighted mean), per_example_loss [B * P], log_probs
-    [B * P, V].
+    loss (scalar, weighted), per_example_loss [B * P], log_probs [B * P, V].
   """
   x = gather_indexes(input_tensor, positions)
   logits = masked_lm_logits(bert_config, x, output_weights)
@@ -120,10 +113,8 @@ def get_next_sentence_output(
   """Next-sentence loss and log-probabilities (section 3.1, task 2).
 
   The input is the pooled output [B, H]; labels, [B] or [B, 1], are 0 where B
-  follows A, and 1 where it is random.
-
-  Returns:
-    loss (scalar), per_example_loss [B], log_probs [B, 2].
+  follows A, and 1 where it is random. Also returns per_example_loss [B], and
+  log_probs [B, 2].
   """
   with variables.variable_scope("cls/seq_relationship"):
     logits = layers.output_layer(input_tensor, 2, bert_config.initializer_range)
@@ -132,7 +123,6 @@ def get_next_sentence_output(
 
 
 def _cross_entropy(logits, labels):
-  """The loss of each label."""
   return layers.cross_entropy(logits, tf.reshape(labels, [-1]))
 
 
@@ -145,9 +135,7 @@ class PretrainingTask(Task):
   """Masked words and next sentences, from files of records.
 
   Args:
-    config: a BertConfig.
-    read: dict from split, "train" and "dev", to a function that returns its
-      RecordFiles.
+    read: by split, "train" and "dev", what returns its RecordFiles.
     next_sentence_prediction: whether the records have next-sentence labels.
     max_eval_rows: number of records to evaluate on; None for all.
     mask_batch: masks batches as they are read; see `dynamic_masking`.
@@ -179,7 +167,6 @@ class PretrainingTask(Task):
     return {**vars(self), "_read": {}, "_mask_batch": None}
 
   def row_sets(self, split: str) -> list[RowSet]:
-    """The records of a split."""
     found = self._read[split]()
     is_training, count = split == "train", len(found)
     if not is_training:
@@ -190,7 +177,6 @@ class PretrainingTask(Task):
     return [RowSet(split, "", None, input_fn, count, read=self._read[split])]
 
   def data_hashes(self) -> dict[str, str]:
-    """The fingerprint of the records of each split."""
     hashes = {s: read().fingerprint for s, read in self._read.items()}
     return hashes | ({"teacher": self._teacher.hash} if self._teacher else {})
 
@@ -206,7 +192,6 @@ class PretrainingTask(Task):
       )
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
-    """The variables below `cls`."""
     return variable_shapes(config, self._next_sentence_prediction)
 
   def outputs(
@@ -266,7 +251,6 @@ class PretrainingTask(Task):
     )
 
   def answer(self, example: None, predictions: Sequence[dict]) -> dict:
-    """The losses of a row."""
     return predictions[0]
 
   def score(self, rows: RowSet, answers: Iterable[dict]) -> Evaluation:

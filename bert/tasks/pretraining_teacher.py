@@ -7,8 +7,6 @@ al. 2020, "TinyBERT"), scores of attention (TinyBERT), or relations (Wang et al.
 before.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 
@@ -36,21 +34,15 @@ _EPSILON = 1e-6
 class PretrainingTeacher:
   """A pre-trained model that a student of the same vocabulary learns from.
 
+  `hash` identifies its weights.
+
   Args:
     model_dir: its folder, or its name; see `downloads.local_path`.
-    config: the student's BertConfig.
-    tokenizer: the student's, or None if it is not known.
+    config, tokenizer: the student's.
     layers: pairs of a layer of the student and one of the teacher, which become
-      alike.
+      alike in the `targets`.
     distillation: the weight and the temperature of the soft targets.
     precision: see BertModel.
-    targets: in what they become alike, of `TARGETS`.
-
-  Attributes:
-    hash: identifies the teacher's weights.
-
-  Raises:
-    UserError: the folder has no such model, or a layer does not exist.
   """
 
   def __init__(
@@ -127,14 +119,7 @@ class PretrainingTeacher:
     """The soft loss of each masked position, [B, P].
 
     It is the divergence of the probabilities, and for each pair of layers their
-    distance in the row, see `hidden_distance`, `score_distance` and
-    `relation_distance`.
-
-    Args:
-      bert: the student's BertModel.
-      logits: its logits of masked words, [B * P, V].
-      positions: the masked positions, integer [B, P].
-      features: the features of the batch.
+    distance in the row. `bert` is the student, with logits [B * P, V].
     """
     with self._store:
       teacher = modeling.BertModel(
@@ -206,7 +191,7 @@ def projections(
 ) -> list[tf.Tensor]:
   """Queries, keys and values of a layer, each float [B, N, S, D].
 
-  They are computed again. N may be another number of heads than the model's.
+  N may be another number of heads than the model's.
   """
   x, weights = model.inputs[layer], model.blocks[layer][0].attention
   parts = [layers.affine(layers.reshape_to_matrix(x), pair) for pair in weights]
@@ -258,11 +243,7 @@ def _products(x, y):
 
 
 def parse_layers(pairs: Sequence[str]) -> list[tuple[int, int]]:
-  """The pairs of layers in the values of --distill_layers, such as "0:1".
-
-  Raises:
-    UserError: one is no pair of numbers.
-  """
+  """The pairs of layers in the values of --distill_layers, such as "0:1"."""
   try:
     return [
       tuple(map(int, pair.split(":", 1))) if ":" in pair else (int(pair),) * 2

@@ -32,14 +32,11 @@ _QUERIES, _DOCUMENTS = 256, 16384
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:
-  """Queries, and the documents among which theirs are sought.
-
-  `relevant` has, for each query, the grades of documents by their index.
-  """
+  """Queries, and the documents among which theirs are sought."""
 
   queries: Sequence[str]
   corpus: Sequence[str]
-  relevant: Sequence[Mapping[int, float]]
+  relevant: Sequence[Mapping[int, float]]  # grades by index in the corpus
 
   def after(self, query: str, document: str) -> Retrieval:
     """The same with prompts before queries and documents."""
@@ -52,12 +49,7 @@ class Retrieval:
 
 @dataclasses.dataclass
 class Ranked(Evaluation):
-  """The Evaluation of vectors.
-
-  Attributes:
-    found: for the report, a `page.Query` of each query.
-    scored: for the report, a `page.Scored` of each pair with a score.
-  """
+  """The Evaluation of vectors; what is found is for the report."""
 
   found: Sequence[page.Query] = ()
   scored: Sequence[page.Scored] = ()
@@ -79,14 +71,7 @@ def of_pairs(pairs: Sequence[text_pairs.Pair]) -> Retrieval:
 
 
 def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
-  """A test set in the layout of BEIR; other queries are left out.
-
-  Args:
-    queries_file: a table with `_id` and `text`.
-    corpus_file: such a table, perhaps with `title`, which comes before `text`.
-    qrels_file: a table with `query-id`, `corpus-id` and `score`, the grade of a
-      relevant document.
-  """
+  """A test set in the layout of BEIR; other queries are left out."""
   queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
   numbers = {name: number for number, name in enumerate(corpus)}
   relevant = {}
@@ -101,7 +86,7 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
           f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
           f"or remove it"
         )
-    grade = text_pairs.score_of([row["score"]], [(0, "score")], where, False)
+    grade = text_pairs.score_of(row["score"], f"{where}: score")
     if grade > 0:
       relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
   what = "row with a score above 0"
@@ -123,7 +108,6 @@ def _table(path, names):
 
 
 def _texts_by_id(path):
-  """The texts of a file of queries or documents."""
   found, places = {}, {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
     name = str(row[_ID])

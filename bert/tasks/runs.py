@@ -5,7 +5,7 @@ There is one for each task and seed.
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from bert.tasks.examples import DataProcessor
 from bert.tasks.initial_model import find_folder
 from bert.tasks.seen_rows import NO_ROWS, SeenRows
 from bert.training import checkpoints, model_folder, run_record, task_file
+from bert.training.flags import Flags
+from bert.training.settings import wanted_splits
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"
@@ -31,70 +33,34 @@ RECALLED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-  """Values of the flags of a command, by flag name.
-
-  Attributes:
-    splits: the splits to read: any of "train", "dev" and "test".
-    max_seq_length, long_text: None for the trained model's value.
-    table: arguments for `tabular.TableProcessor`, for the custom task.
-  """
-
-  task_name: Sequence[str]
-  splits: tuple[str, ...]
-  data_dir: str | None
-  output_dir: str
-  init_checkpoint: str | None
-  seed: int
-  num_seeds: int
-  max_seq_length: int | None
-  long_text: str | None
-  class_weights: str
-  xnli_language: str
-  regression: bool
-  multilabel: bool
-  table: Mapping[str, object]
-
-
-@dataclasses.dataclass(frozen=True)
 class Run:
-  """The training or use of one model.
+  """The training or use of one model; the rest is as the flags say."""
 
-  Attributes:
-    task: key of its processor.
-    name: name of the task as GLUE writes it, or else its key.
-    data_dir, output_dir: folders of its files and of its results.
-    submission_dir: folder of the files for GLUE's leaderboard.
-    seed: its seed.
-    init_checkpoint: initial weights, or None.
-    splits: the data splits that it needs.
-  """
-
-  task: str
-  name: str
+  task: str  # key of its processor
+  name: str  # of the task as GLUE writes it, or else its key
   data_dir: str | None
   output_dir: str
-  submission_dir: str
+  submission_dir: str  # of the files for GLUE's leaderboard
   seed: int
   init_checkpoint: str | None
-  splits: tuple[str, ...]
+  splits: tuple[str, ...]  # the data that it needs
 
 
-def make_runs(request: Request) -> list[Run]:
+def make_runs(flags: Flags) -> list[Run]:
   """The runs of a command, in order, seed by seed.
 
   With several seeds, results are in `seed-N/` below `output_dir`; with several
   tasks, in one subfolder per task.
   """
-  tasks = find_tasks(request.task_name)
+  tasks = find_tasks(flags.task_name)
   # A task that another's model predicts comes after it.
   tasks.sort(key=lambda t: bool(t in glue.TASKS and glue.TASKS[t].model_of))
   runs = []
-  for seed in range(request.seed, request.seed + request.num_seeds):
-    folder = request.output_dir
-    if request.num_seeds > 1:
+  for seed in range(flags.seed, flags.seed + flags.num_seeds):
+    folder = flags.output_dir
+    if flags.num_seeds > 1:
       folder = os.path.join(folder, f"seed-{seed}")
-    runs += [_make_run(request, tasks, task, folder, seed) for task in tasks]
+    runs += [_make_run(flags, tasks, task, folder, seed) for task in tasks]
   return [run for run in runs if run.splits]
 
 
@@ -109,9 +75,9 @@ def find_tasks(names: Sequence[str]) -> list[str]:
   return list(dict.fromkeys(glue.find_key(name, known) for name in names))
 
 
-def _make_run(request, tasks, task, folder, seed):
+def _make_run(flags, tasks, task, folder, seed):
   """The Run of one of several tasks; `folder` has the results of all."""
-  data_dir, output_dir = request.data_dir, folder
+  data_dir, output_dir = flags.data_dir, folder
   row = glue.TASKS.get(task)
   name = row.name if row else task
   if len(tasks) > 1:
@@ -119,7 +85,8 @@ def _make_run(request, tasks, task, folder, seed):
     data_dir = (
       glue.task_folder(data_dir, row) if row else os.path.join(data_dir, name)
     )
-  init_checkpoint, splits = request.init_checkpoint, request.splits
+  init_checkpoint = flags.init_checkpoint
+  splits = tuple(wanted_splits(flags))
   if row and row.model_of and glue.find_key(row.model_of) in tasks:
     # The model of another task of this command predicts this one.
     own = os.path.join(folder, row.model_of, checkpoints.RELEASE_NAME)
@@ -142,15 +109,15 @@ def _make_run(request, tasks, task, folder, seed):
   )
 
 
-def check_examples(request: Request, run: Run) -> None:
+def check_examples(flags: Flags, run: Run) -> None:
   """Raises UserError if the data of a run are wrong."""
-  processor = _make_processor(request, run)
+  processor = _make_processor(flags, run)
   for split in run.splits:
     processor.get_example_sets(run.data_dir, split)
 
 
 def make_task(
-  request: Request, run: Run, tokenizer: tokenization.FullTokenizer
+  flags: Flags, run: Run, tokenizer: tokenization.FullTokenizer
 ) -> classification.ClassificationTask:
   """The task of a Run; a trained model sets how texts are read."""
   folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
@@ -165,22 +132,21 @@ def make_task(
     if initial:
       initial_folder = find_folder(run.init_checkpoint)
   seen = initial.seen() if initial else NO_ROWS
-  processor = _make_processor(request, run, known, seen)
+  processor = _make_processor(flags, run, known, seen)
   settings = (known or ClassifierSettings()).with_seen(seen)
   label_type = _make_label_type(processor, known and known.label_type())
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
-    _check_labels(request, label_type, trained, folder)
+    _check_labels(flags, label_type, trained, folder)
     # A training that has an update left to make forgets them.
     settings = dataclasses.replace(settings, temperatures=trained.temperatures)
   task = getattr(processor, "task", None)
   names = getattr(task, "metrics", label_type.default_metrics)
-  given = {
-    name: getattr(request, name)
-    for name in ("max_seq_length", "long_text")
-    if getattr(request, name) is not None
-  }
-  settings = dataclasses.replace(settings.with_label_type(label_type), **given)
+  read = ("max_seq_length", "long_text")
+  values = {n: flags[n] for n in read} if flags.do_train else {}
+  settings = dataclasses.replace(
+    settings.with_label_type(label_type), **values | flags.given_of(read)
+  )
   return classification.ClassificationTask(
     settings,
     tokenizer,
@@ -188,17 +154,14 @@ def make_task(
     processor,
     data_dir=run.data_dir,
     metric_names=names,
-    balances_labels=request.class_weights == "balanced" and trains,
+    balances_labels=flags.class_weights == "balanced" and trains,
     submission_dir=run.submission_dir,
     initial_folder=initial_folder,
   )
 
 
 def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
-  """How the data of a trained classifier were read: flags of its training.
-
-  They are RECALLED, as far as the flags.json of the model has them.
-  """
+  """The RECALLED flags in the flags.json of a trained classifier."""
   folder = output_dir
   if not (folder and model_folder.is_finished(folder)):
     folder = model_folder.weights_folder(folder, init_checkpoint)
@@ -220,7 +183,7 @@ def read_trained(folder: str | None) -> ClassifierSettings | None:
 
 
 def _make_processor(
-  request: Request,
+  flags: Flags,
   run: Run,
   trained: ClassifierSettings | None = None,
   seen: SeenRows | None = NO_ROWS,
@@ -228,27 +191,26 @@ def _make_processor(
   """The processor of a run's task, for the rows that its model has seen."""
   if run.task != CUSTOM:
     maker = glue.PROCESSORS[run.task]
-    language = request.xnli_language
+    language = flags.xnli_language
     return maker(language) if maker is glue.XnliProcessor else maker()
-  kind = "multilabel" if request.multilabel else "classification"
-  kind = "regression" if request.regression else kind
+  kind = "multilabel" if flags.multilabel else "classification"
+  kind = "regression" if flags.regression else kind
   if trained:
     kind = trained.kind
+  names = (field.name for field in dataclasses.fields(tabular.TableProcessor))
+  table = {name: flags[name] for name in names if name in flags.values}
   return tabular.TableProcessor(
-    **request.table,
+    **table | {"data_dir": run.data_dir},
+    needs_ids=bool(flags.given_of(["id_column"])),
     kind=kind,
-    split_seed=request.seed,  # All seeds share one split.
+    split_seed=flags.seed,  # All seeds share one split.
     labels=trained.labels if trained else None,
     seen=seen,
-    data_dir=run.data_dir,
   )
 
 
 def _make_label_type(processor, trained):
-  """The label type of a task; the numbers of tables are standardized.
-
-  `trained` is the label type of a model that is used, or None.
-  """
+  """The label type of a task; the numbers of tables are standardized."""
   kind = getattr(
     getattr(processor, "task", processor), "kind", "classification"
   )
@@ -256,7 +218,7 @@ def _make_label_type(processor, trained):
     labels = processor.get_labels()
     if fault := label_types.fault_of(labels):
       raise ValueError(f"get_labels of {type(processor).__name__}: {fault}")
-    return label_types.make_label_type(kind, labels)
+    return label_types.KINDS[kind](labels)
   # The model's outputs are numbers in its own scale, whatever the task.
   if trained and trained.kind == kind:
     return trained
@@ -270,7 +232,7 @@ def _make_label_type(processor, trained):
   return label_types.Regression(np.mean(numbers).item(), deviation)
 
 
-def _check_labels(request, label_type, trained, folder):
+def _check_labels(flags, label_type, trained, folder):
   """Raises UserError if the model in `folder` was trained on other labels."""
   found, wanted = (
     f"{', '.join(map(str, t.labels))} ({t.kind})" for t in (trained, label_type)
@@ -278,6 +240,6 @@ def _check_labels(request, label_type, trained, folder):
   if found != wanted:
     raise UserError(
       f"{os.path.join(folder, task_file.NAME)} has the labels "
-      f"{found}, but --task_name={','.join(request.task_name)} has {wanted}; "
+      f"{found}, but --task_name={','.join(flags.task_name)} has {wanted}; "
       f"pass the task that the model was trained on, or another --output_dir"
     )

@@ -1,7 +1,5 @@
 """The script of a task whose examples are in a file for each split."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
@@ -116,10 +114,7 @@ class Planned(NamedTuple):
 
 
 def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
-  """Runs several experiments, whose folders are in --output_dir.
-
-  Returns the results of each, with its task and seed.
-  """
+  """The results of several experiments, whose folders are in --output_dir."""
   if flags.dry_run:
     for run in planned[: len(planned) // flags.num_seeds]:  # Of one seed.
       if run.trains:
@@ -139,10 +134,7 @@ def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
 
 
 def _write_summary(folder, planned, results):
-  """Writes results.tsv, a table of each task's metrics over its seeds.
-
-  Returns the same table as text with aligned columns.
-  """
+  """Writes results.tsv, each task's metrics over its seeds; returns it, too."""
   found = collections.defaultdict(dict)
   for run, metrics_of_run in zip(planned, results, strict=True):
     found[run.name][run.seed] = metrics_of_run
@@ -187,10 +179,7 @@ def ask(
 ) -> None:
   """Answers what the user types, or the lines of --predict_file.
 
-  Args:
-    flags: the Flags.
-    kind: the kind of task of the model in --output_dir.
-    answer_lines: a function of the model, a reader, and the reader's name.
+  `answer_lines` is called with the model, a reader, and the reader's name.
   """
   names = ("predict_file", "interactive") if answer_lines else ("interactive",)
   check_questions(flags, *names)
@@ -237,10 +226,8 @@ def make(
 ) -> tuple[Callable[..., dict], Callable[[], None]]:
   """The script of a task, see `startup.script`.
 
-  Args:
-    task: the class.
-    rows: flags that differ from those of any task.
-    module: the module whose docstring --help shows; by default the task's.
+  `rows` are flags that differ from those of any task. --help shows the
+  docstring of `module`, by default the task's.
   """
 
   def run_main(flags):

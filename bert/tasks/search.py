@@ -7,8 +7,6 @@
 A score is the cosine of the angle between two vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,7 +31,6 @@ class Hit(NamedTuple):
   score: float
 
   def to_dict(self) -> dict:
-    """The hit as JSON."""
     return {"score": round(float(self.score), 6), **self.row._asdict()}
 
 
@@ -43,25 +40,17 @@ def check_query(model: LoadedModel, query: str, where: str) -> str:
   return query
 
 
-def reads_pairs(model: LoadedModel) -> bool:
-  """Whether a model can score pairs of texts, as a reranker does."""
-  has_scores = {"value", "probabilities"} & model.outputs.keys()
-  fields = model.fields
-  return bool(has_scores) and len(fields) == 2 and not fields[1].is_list
-
-
 class Reranker:
-  """Scores pairs of a query and a text by a model that reads both together.
+  """Scores a query and a text by a model that reads both together.
 
-  Args:
-    model: a classifier of pairs, or a regression.
-    relevant_label: the label of a pair that matches. Default: the second of
-      two labels.
+  The `relevant_label` is that of a pair that matches, by default the second of
+  two labels.
   """
 
   def __init__(self, model: LoadedModel, relevant_label: str | None = None):
-    self.model = model
-    if not reads_pairs(model):
+    self.model, fields = model, model.fields
+    has_scores = {"value", "probabilities"} & model.outputs.keys()
+    if not has_scores or len(fields) != 2 or fields[1].is_list:
       raise UserError(
         f"{model.folder} is no model of pairs; pass a classifier or a "
         f"regression that was trained on pairs of texts"
@@ -79,12 +68,10 @@ class Reranker:
     return labels.index(label)
 
   def __call__(self, query: str, texts: Sequence[str]) -> list[float]:
-    """The score of each text."""
     answers = self.model([(query, text) for text in texts])
     return [self.score(answer) for answer in answers]
 
   def score(self, answer: Mapping) -> float:
-    """The score in an answer of the model."""
     if self._label is None:
       return answer["value"]
     return answer["probabilities"][self._label]
@@ -93,12 +80,8 @@ class Reranker:
 class Searcher:
   """Finds the rows of an index whose vectors are nearest to those of queries.
 
-  Args:
-    model: the model of the index.
-    index: the VectorIndex.
-    reranker: reorders the `candidates` nearest rows, if it is given.
-    candidates: their number.
-    top_k: finds rows, as `VectorIndex.top_k` does, which is the default.
+  A reranker reorders the nearest rows, as many as `candidates`. `top_k` finds
+  them, by default that of the index.
   """
 
   def __init__(
@@ -146,15 +129,12 @@ def load_searcher(
   candidates: int = 50,
   **options,
 ) -> Searcher:
-  """The Searcher of the index in a folder.
+  """The Searcher of the index in a folder; see it and Reranker.
 
   Args:
-    folder: the folder.
     model_dir: the folder of its model, if it has been moved.
     ann: "hnsw" to search by graphs.
     reranker: the folder of the reranker's model.
-    relevant_label: see Reranker.
-    candidates: see Searcher.
     **options: of `loaded_model.load`, for both models.
   """
   index = VectorIndex(folder)
@@ -186,15 +166,9 @@ def mine_negatives(
 ) -> Iterator[tuple[str, str, list[str]]]:
   """Yields pairs with texts that are near the first text, but are not right.
 
-  Texts that are nearly as near as the right one may be right as well, and are
-  left out (Moreira et al. 2024).
-
-  Args:
-    searcher: a Searcher without a reranker.
-    pairs: texts, and texts of the index that are right for them.
-    count: number of wrong texts for each pair; some pairs get fewer.
-    candidates: number of rows to choose from.
-    most: the largest share of the score of the right text.
+  Those that score more than `most` of the right text's score may be right as
+  well, and are left out (Moreira et al. 2024). Of the `candidates` nearest
+  rows, a pair gets up to `count`. The searcher has no reranker.
   """
   right = {}
   for pair in pairs:

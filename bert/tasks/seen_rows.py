@@ -31,7 +31,6 @@ class SeenRows(NamedTuple):
     held_out: Iterable[InputExample] = (),
     trained_on: Iterable[InputExample] = (),
   ) -> "SeenRows":
-    """These rows and more."""
     return SeenRows(
       self.held_out.union(map(row_hash, held_out)),
       self.trained_on.union(map(row_hash, trained_on)),

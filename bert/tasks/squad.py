@@ -15,7 +15,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from absl import logging
@@ -41,20 +41,13 @@ _MAX_CACHED_WORDS = 2**18
 
 @dataclasses.dataclass(frozen=True)
 class ReadingSettings:
-  """How questions and paragraphs are read.
+  """How questions and paragraphs are read; lengths are in pieces."""
 
-  Attributes:
-    max_seq_length: length of a window in pieces, S.
-    doc_stride: number of pieces between the starts of two windows; a shorter
-      window is followed by the next one without a gap.
-    max_query_length: longer questions are truncated to as many pieces.
-    version_2_with_negative: whether questions may have no answer.
-  """
-
-  max_seq_length: int = 384
+  max_seq_length: int = 384  # of a window, S
+  # Between the starts of two windows; no gap follows a shorter window.
   doc_stride: int = 128
-  max_query_length: int = 64
-  version_2_with_negative: bool = False
+  max_query_length: int = 64  # longer questions are truncated
+  version_2_with_negative: bool = False  # whether questions may have no answer
 
   def room_for_text(self, query_length: int, num_special: int = 3) -> int:
     """Number of a paragraph's pieces that fit beside a question."""
@@ -66,11 +59,6 @@ class ReadingSettings:
         f"{num_special} special tokens; raise it or lower --max_query_length"
       )
     return room
-
-  def stride_beside(self, query_length: int, num_special: int = 3) -> int:
-    """Number of pieces between the starts of two windows of a question."""
-    room = self.room_for_text(query_length, num_special)
-    return min(self.doc_stride, room)
 
 
 def join_words(text: str) -> str:
@@ -98,34 +86,21 @@ class Paragraph:
 
 @dataclasses.dataclass(eq=False)
 class SquadExample:
-  """A question on a paragraph.
+  """A question on a paragraph."""
 
-  Attributes:
-    qas_id: id of the question, unique in its file.
-    question_text: the question.
-    doc_tokens: the words of the paragraph.
-    orig_answer_text: the answer, "" if there is none; None for prediction.
-    start_position: index of the answer's first word, -1 if there is no answer;
-      None for prediction.
-    end_position: index of its last word, likewise.
-    is_impossible: whether the paragraph does not answer the question.
-    paragraph: the paragraph, shared by its questions. Default: the words with
-      blanks between them.
-    answers: the texts of all reference answers.
-    answer_starts: their offsets in the paragraph, or None where unknown.
-  """
-
-  qas_id: str
+  qas_id: str  # unique in its file
   question_text: str
-  doc_tokens: list[str] = dataclasses.field(repr=False)
+  doc_tokens: list[str] = dataclasses.field(repr=False)  # of the paragraph
+  # The answer to train on: "" and -1 if there is none.
   orig_answer_text: str | None = None
-  start_position: int | None = None
-  end_position: int | None = None
-  is_impossible: bool = False
+  start_position: int | None = None  # index of its first word
+  end_position: int | None = None  # index of its last word
+  is_impossible: bool = False  # whether the paragraph does not answer it
   _: dataclasses.KW_ONLY
+  # Shared by its questions. Default: the words with blanks between them.
   paragraph: Paragraph | None = dataclasses.field(default=None, repr=False)
-  answers: Sequence[str] = ()
-  answer_starts: Sequence[int | None] = ()
+  answers: Sequence[str] = ()  # all reference answers
+  answer_starts: Sequence[int | None] = ()  # in the paragraph, if known
 
   def __post_init__(self):
     if self.paragraph is None:
@@ -134,40 +109,25 @@ class SquadExample:
 
 @dataclasses.dataclass
 class InputFeatures:
-  """A window: [CLS] question [SEP] part of the paragraph [SEP].
+  """A window: [CLS] question [SEP] part of the paragraph [SEP]."""
 
-  Attributes:
-    unique_id: its number, from FIRST_UNIQUE_ID.
-    example_index: index of its question.
-    doc_span_index: its index among the windows of the question.
-    tokens: the word pieces.
-    token_to_orig_map: dict from each position of a paragraph's piece to the
-      index of the piece's word.
-    token_is_max_context: dict from each of these positions to whether no other
-      window shows more context of the piece.
-    input_ids: ids of the pieces [S], padded with 0.
-    input_mask: [S], 1 for pieces and 0 for padding.
-    segment_ids: [S], 0 for the question and 1 for the paragraph.
-    start_position: position of the answer's first piece, 0 if the window does
-      not contain the whole answer; None for prediction.
-    end_position: position of its last piece, likewise.
-    is_impossible: whether the paragraph does not answer the question.
-    pieces: the Pieces of the paragraph; None if they are not at hand.
-    first_piece: index of the window's first among them.
-  """
-
-  unique_id: int
+  unique_id: int  # from FIRST_UNIQUE_ID
   example_index: int
-  doc_span_index: int
+  doc_span_index: int  # among the windows of the question
   tokens: list[str]
+  # From each position of a piece of the paragraph to the index of its word, and
+  # to whether no other window shows more context of the piece.
   token_to_orig_map: dict[int, int]
   token_is_max_context: dict[int, bool]
-  input_ids: list[int]
-  input_mask: list[int]
-  segment_ids: list[int]
+  input_ids: list[int]  # [S], padded with 0
+  input_mask: list[int]  # [S], 1 for pieces and 0 for padding
+  segment_ids: list[int]  # [S], 0 for the question and 1 for the paragraph
+  # Of the answer's first and last piece, 0 unless the window has all of it;
+  # None for prediction.
   start_position: int | None = None
   end_position: int | None = None
   is_impossible: bool | None = None
+  # The Pieces of the paragraph, if they are at hand, and the window's first.
   pieces: Pieces | None = dataclasses.field(
     default=None, repr=False, compare=False
   )
@@ -192,18 +152,12 @@ def read_squad_examples(
   version_2_with_negative: bool = False,
   on_text: Callable[[bytes], object] | None = None,
 ) -> list[SquadExample]:
-  """Reads the questions of a file, in order.
+  """The questions of a JSON file, plain or gzipped (.gz), in order.
 
   Training uses the first answer of a question. As in the original, it leaves
   out a question whose answer is not found at its `answer_start`; unlike there,
-  also one whose answer is empty. A warning gives the number of such questions.
-  Prediction keeps all questions.
-
-  Args:
-    input_file: JSON in the layout of SQuAD 1.1 or 2.0, plain or gzipped (.gz).
-    is_training: whether answers are needed.
-    version_2_with_negative: whether questions may have no answer.
-    on_text: is called with the text of the file, in UTF-8.
+  also one whose answer is empty. `on_text` is called with the file's text, in
+  UTF-8.
   """
   examples, lost, locations = [], [], {}
   for where, question, paragraph in _questions(input_file, on_text):
@@ -324,18 +278,12 @@ def _set_answer(where, question, example):
 
 
 class Pieces:
-  """The word pieces of a paragraph.
-
-  Attributes:
-    tokens: the pieces.
-    ids: their ids.
-    words: index of each piece's word.
-    starts: index of each word's first piece (of the next piece if the word has
-      none), and the number of pieces.
-  """
+  """The word pieces of a paragraph, `tokens`, and their `ids`."""
 
   def __init__(self, paragraph, tokenize, tokenizer):
     self._paragraph, self._tokenizer = paragraph, tokenizer
+    # `words` has the index of each piece's word; `starts` that of each word's
+    # first piece, or the next piece if it has none, and the number of pieces.
     self.tokens, self.words, self.starts = [], [], [0]
     if tokenizer.splits_words:
       self._split_words(tokenize)
@@ -378,10 +326,7 @@ class Pieces:
 
 
 class WindowMaker:
-  """Makes the windows of questions.
-
-  Consecutive questions that share their `doc_tokens` share the tokenization.
-  """
+  """Makes the windows of questions; one tokenization for each paragraph."""
 
   def __init__(
     self, tokenizer: tokenization.FullTokenizer, settings: ReadingSettings
@@ -407,29 +352,14 @@ class WindowMaker:
     answer, index = None, next(self._indices)
     if is_training and not example.is_impossible:
       answer = _answer_span(example, self._pieces, tokenizer)
-    special = tokenizer.special
-    count, before = special.count(2), 1 + special.between
+    before = 1 + tokenizer.special.between + len(query)
     for features in windows:
       features.unique_id = next(self._unique_ids)
       features.example_index = index
       features.is_impossible = example.is_impossible
       if is_training:
-        stride = settings.stride_beside(len(query), count)
-        start = features.doc_span_index * stride
-        _set_positions(features, answer, len(query) + before - start)
+        _set_positions(features, answer, before - features.first_piece)
     return windows
-
-
-def iterate_windows(
-  examples: Iterable[SquadExample],
-  tokenizer: tokenization.FullTokenizer,
-  settings: ReadingSettings,
-  is_training: bool,
-) -> Iterator[list[InputFeatures]]:
-  """Yields the windows of each question; see WindowMaker."""
-  make = WindowMaker(tokenizer, settings)
-  for example in examples:
-    yield make(example, is_training)
 
 
 def _answer_span(example, pieces, tokenizer):
@@ -477,10 +407,7 @@ def _text_before(example):
 
 
 def _set_positions(features, answer, offset):
-  """Sets the answer's positions in a window; 0 unless it contains all of it.
-
-  `offset` is the difference between the position and the index of a piece.
-  """
+  """Sets the answer's positions in a window; 0 unless it contains all of it."""
   positions = [piece + offset for piece in answer or ()]
   if not answer or not set(positions) <= features.token_to_orig_map.keys():
     positions = [0, 0]
@@ -494,7 +421,7 @@ def _windows(pieces, query, tokenizer, settings):
   question = [special.cls, *query, *[special.sep] * special.between]
   question_ids = tokenizer.convert_tokens_to_ids(question)
   size, first = len(pieces.tokens), len(question)
-  stride = settings.stride_beside(len(query), special.count(2))
+  stride = min(settings.doc_stride, room)
   starts = range(0, max(size - room, 0) + stride, stride)[:size]
   owners = _owners(size, room, starts) if len(starts) > 1 else None
   windows = []
@@ -555,10 +482,11 @@ def convert_examples_to_features(
   is_training: bool,
   output_fn: Callable[[InputFeatures], object],
 ) -> None:
-  """Calls `output_fn` with each window; see `iterate_windows`."""
+  """Calls `output_fn` with each window; see `WindowMaker`."""
   settings = ReadingSettings(max_seq_length, doc_stride, max_query_length)
-  for windows in iterate_windows(examples, tokenizer, settings, is_training):
-    for features in windows:
+  make_windows = WindowMaker(tokenizer, settings)
+  for example in examples:
+    for features in make_windows(example, is_training):
       output_fn(features)
 
 
@@ -576,7 +504,7 @@ def feature_spec(max_seq_length: int, is_training: bool) -> records.Spec:
 
 
 def feature_row(features: InputFeatures) -> Mapping[str, object]:
-  """The row of a window, by feature name."""
+  """The row of a window."""
   return {
     **vars(features),
     "unique_ids": features.unique_id,
@@ -589,8 +517,7 @@ def feature_row(features: InputFeatures) -> Mapping[str, object]:
 class FeatureWriter(contextlib.ExitStack):
   """Writes windows to a TFRecord file, and counts them as `num_features`.
 
-  The file appears when `close` is called, or when a `with` block ends without
-  an exception. Training needs the positions of the answers.
+  The file appears when `close` is called, or a `with` block ends well.
   """
 
   def __init__(self, filename: str, is_training: bool):
@@ -600,7 +527,6 @@ class FeatureWriter(contextlib.ExitStack):
     self._file = self.enter_context(files.open_atomic(filename))
 
   def process_feature(self, feature: InputFeatures) -> None:
-    """Writes one window."""
     spec = feature_spec(len(feature.input_ids), self._is_training)
     row = records.encode_row(feature_row(feature), spec)
     self._file.write(records.framed(row))

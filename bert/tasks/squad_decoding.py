@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import functools
 import heapq
-import itertools
 import json
 import math
 import operator
@@ -54,22 +53,14 @@ class Candidate(NamedTuple):
 
 
 class Answer(NamedTuple):
-  """The answer to a question.
+  """The answer to a question."""
 
-  Attributes:
-    text: the answer; "" for no answer.
-    nbest: the candidates, best first.
-    best_text: text of the best candidate that is not "".
-    null_odds: score of no answer minus score of `best_text`, in logits; None in
-      SQuAD 1.1, where each question has an answer.
-    span: start and end of `best_text` in the paragraph, in characters; None if
-      it is not part of the paragraph.
-  """
-
-  text: str
-  nbest: list[Candidate]
-  best_text: str
+  text: str  # "" for no answer
+  nbest: list[Candidate]  # best first
+  best_text: str  # of the best candidate that is not ""
+  # Score of no answer minus score of `best_text`, in logits; None in SQuAD 1.1.
   null_odds: float | None = None
+  # Of `best_text` in the paragraph, in characters; None if it is not in it.
   span: tuple[int, int] | None = None
 
   @property
@@ -85,23 +76,12 @@ class Answer(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DecodingSettings:
-  """How logits become answers.
+  """How logits become answers."""
 
-  Attributes:
-    n_best_size: number of starts and of ends tried in each window, and number
-      of candidates listed; at least 1.
-    max_answer_length: maximum length of an answer in word pieces.
-    do_lower_case: whether the tokenizer lower-cases; of no effect if the
-      windows know their pieces.
-    version_2_with_negative: whether questions may have no answer.
-    null_score_diff_threshold: null odds above which there is no answer.
-  """
-
+  # Number of starts and of ends tried in each window, and of candidates listed.
   n_best_size: int = 20
-  max_answer_length: int = 30
-  do_lower_case: bool = True
-  version_2_with_negative: bool = False
-  null_score_diff_threshold: float = 0.0
+  max_answer_length: int = 30  # in word pieces
+  version_2_with_negative: bool = False  # whether questions may have no answer
 
 
 class _Span(NamedTuple):
@@ -120,12 +100,14 @@ def answer_question(
   features: Sequence[InputFeatures],
   results: Sequence[RawResult],
   settings: DecodingSettings,
+  do_lower_case: bool = True,
 ) -> Answer:
   """The answer to a question from all its windows (paper sections 4.2, 4.3).
 
   If no span is allowed, the answer in SQuAD 1.1 is NOTHING_ALLOWED, as in the
   original. In SQuAD 2.0, where the original crashes, it is "", with the odds
-  NULL_FOR_SURE. The results are in the order of the windows, `features`.
+  NULL_FOR_SURE. The results are in the order of the windows, `features`, which
+  tell the casing if they know their pieces. `text` disregards the null odds.
   """
   logits = _logits(features, results)
   spans = _ranked_spans(features, logits, settings)
@@ -134,7 +116,7 @@ def answer_question(
     null = _least_null(logits)
     # Of equal scores, no answer comes last.
     spans = heapq.merge(spans, [null], key=lambda span: -span.score)
-  text_of = _text_finder(example, features, settings.do_lower_case)
+  text_of = _text_finder(example, features, do_lower_case)
   found = {}
   for span in spans:
     found.setdefault("" if span is null else text_of(span), span)
@@ -153,8 +135,7 @@ def answer_question(
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
   offsets = _char_span(features, found[best.text])
-  answer = Answer(best.text, nbest, best.text, null_odds, offsets)
-  return answer.at_threshold(settings.null_score_diff_threshold)
+  return Answer(best.text, nbest, best.text, null_odds, offsets)
 
 
 def _logits(features, results):
@@ -243,25 +224,12 @@ def _text_finder(example, features, do_lower_case):
   def find(span):
     feature = features[span.window]
     word_of = feature.token_to_orig_map
-    first, last = word_of[span.start], word_of[span.end]
-    words = " ".join(example.doc_tokens[first : last + 1])
-    is_whole = (
-      word_of.get(span.start - 1, first) != first
-      and word_of.get(span.end + 1, last) != last
-    )
-    if is_whole:
-      return words  # All their pieces; nothing to align.
-    pieces = feature.tokens[span.start : span.end + 1]
-    text = " ".join(pieces).replace(" ##", "").replace("##", "")
-    return get_final_text(" ".join(text.split()), words, do_lower_case)
+    words = example.doc_tokens[word_of[span.start] : word_of[span.end] + 1]
+    pieces = " ".join(feature.tokens[span.start : span.end + 1])
+    text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+    return get_final_text(text, " ".join(words), do_lower_case)
 
   return find
-
-
-@functools.lru_cache(maxsize=2**14)
-def _basic_text(text, do_lower_case):
-  """The words of the basic tokenizer, with blanks between them."""
-  return " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(text))
 
 
 def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
@@ -271,7 +239,7 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
   differ, because a character was dropped or became two, or a piece is unknown,
   the result is the whole text. Both have one blank between words.
   """
-  tokenized = _basic_text_of_words(orig_text, do_lower_case)
+  tokenized = _basic_text(orig_text, do_lower_case)
   start = tokenized.find(pred_text)
   if start < 0 or not pred_text or pred_text != pred_text.strip(" "):
     return orig_text  # Blanks are not counted, so no end can be one.
@@ -282,12 +250,11 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
 
 # Many candidates of a question differ only in the pieces at their ends.
 @functools.lru_cache(maxsize=2**10)
-def _basic_text_of_words(text, do_lower_case):
-  """As `_basic_text`; "" if that changes the number of characters."""
-  basic = map(_basic_text, text.split(" "), itertools.repeat(do_lower_case))
-  tokenized = " ".join(filter(None, basic))
-  is_aligned = len(text.replace(" ", "")) == len(tokenized.replace(" ", ""))
-  return tokenized if is_aligned else ""
+def _basic_text(text, do_lower_case):
+  """The basic tokenizer's words; "" if they have more or fewer characters."""
+  words = tokenization.BasicTokenizer(do_lower_case).tokenize(text)
+  is_aligned = len(text.replace(" ", "")) == len("".join(words))
+  return " ".join(words) if is_aligned else ""
 
 
 def _offset(text, count):
@@ -320,11 +287,7 @@ def write_predictions(
   have no answer. See DecodingSettings for the other arguments.
   """
   settings = DecodingSettings(
-    n_best_size,
-    max_answer_length,
-    do_lower_case,
-    version_2_with_negative,
-    null_score_diff_threshold,
+    n_best_size, max_answer_length, version_2_with_negative
   )
   result_of = {result.unique_id: result for result in all_results}
   windows_of = collections.defaultdict(list)
@@ -334,9 +297,8 @@ def write_predictions(
   for index, example in enumerate(all_examples):
     windows = windows_of[index]
     results = [result_of[window.unique_id] for window in windows]
-    answers[example.qas_id] = answer_question(
-      example, windows, results, settings
-    )
+    answer = answer_question(example, windows, results, settings, do_lower_case)
+    answers[example.qas_id] = answer.at_threshold(null_score_diff_threshold)
   if not version_2_with_negative:
     output_null_log_odds_file = None
   write_answers(
@@ -353,14 +315,7 @@ def write_answers(
   nbest_file: str,
   null_odds_file: str | None,
 ) -> None:
-  """Writes JSON files in the original's layout.
-
-  Args:
-    answers: Answers by id of their question.
-    prediction_file: dict from id to text.
-    nbest_file: dict from id to list of candidates.
-    null_odds_file: dict from id to null odds, or None not to write it.
-  """
+  """Writes JSON files in the original's layout: dicts by a question's id."""
   contents = {
     nbest_file: {
       qas_id: [candidate._asdict() for candidate in answer.nbest]

@@ -4,8 +4,6 @@ Devlin et al. (2019), sections 4.2 and 4.3. `SquadTask` trains on SQuAD's files,
 answers their questions, and scores the answers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -58,11 +56,6 @@ _SHOWN = 5
 AUTO = "auto"
 
 
-def variable_shapes(config: modeling.BertConfig) -> dict[str, list[int]]:
-  """Name and shape of the variables that SQuAD adds to BERT."""
-  return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
-
-
 def compute_logits(bert, tensor_ops=None):
   """Start and end logits, each float [B, S]."""
   tensor_ops = tensor_ops or ops.TensorOps()
@@ -79,33 +72,12 @@ def create_model(
   segment_ids: tf.Tensor,
   use_one_hot_embeddings: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """BERT with a start and an end vector (section 4.2).
-
-  Args:
-    input_ids, input_mask, segment_ids: integer [B, S].
-
-  Returns:
-    start_logits, end_logits, each float [B, S].
-  """
+  """The `compute_logits` of BERT on three sequences, integer [B, S]."""
   sequences = (input_ids, input_mask, segment_ids)
   bert = modeling.BertModel(
     bert_config, is_training, *sequences, use_one_hot_embeddings
   )
   return compute_logits(bert)
-
-
-def span_loss(
-  start_logits: tf.Tensor,
-  end_logits: tf.Tensor,
-  start_positions: tf.Tensor,
-  end_positions: tf.Tensor,
-  input_mask: tf.Tensor | None = None,
-) -> tf.Tensor:
-  """The mean of `span_losses`, a scalar."""
-  positions = start_positions, end_positions
-  return tf.reduce_mean(
-    span_losses(start_logits, end_logits, *positions, input_mask)
-  )
 
 
 def span_losses(
@@ -117,12 +89,8 @@ def span_losses(
 ) -> tf.Tensor:
   """The cross-entropies of start and end, float [2, B].
 
-  Args:
-    start_logits, end_logits: float [B, S].
-    start_positions, end_positions: integer [B].
-    input_mask: integer [B, S], to exclude padding from the softmax, so that the
-      loss does not depend on the amount of padding. None includes it, as the
-      original does.
+  Logits and mask are [B, S], positions integer [B]. The mask excludes padding
+  from the softmax; without it, the loss depends on it, as in the original.
   """
   logits = tf.stack([start_logits, end_logits])  # [2, B, S]
   if input_mask is not None:
@@ -133,19 +101,11 @@ def span_losses(
 
 
 @dataclasses.dataclass(frozen=True)
-class SquadSettings(ReadingSettings, Settings):
-  """What a model for SQuAD must remember.
+class SquadSettings(DecodingSettings, ReadingSettings, Settings):
+  """What a model for SQuAD must remember."""
 
-  Attributes:
-    n_best_size, max_answer_length: see DecodingSettings.
-    null_score_diff_threshold: the best threshold found; None if there is none.
-    init_checkpoint: `run_record.hash_of_weights` of the model that the
-      threshold is of, if its weights are in another folder.
-  """
-
-  n_best_size: int = DecodingSettings.n_best_size
-  max_answer_length: int = DecodingSettings.max_answer_length
-  null_score_diff_threshold: float | None = None
+  null_score_diff_threshold: float | None = None  # the best one found
+  # `run_record.hash_of_weights` of its model, if that is in another folder.
   init_checkpoint: str | None = None
   fixed = ("init_checkpoint",)
 
@@ -161,19 +121,14 @@ class SquadTask(Task):
   """SQuAD 1.1 or 2.0.
 
   Args:
-    settings, tokenizer: see Task.
-    paths: dict from split to its file of questions. The "dev" split needs
-      answers, and "test" may have them.
     threshold: null odds above which there is no answer; default: that of the
       settings, or 0. AUTO selects the one with the best F1, or, for questions
-      without answers, the one that was selected before.
-    threshold_folders: folders to search for the latter.
+      without answers, one that was selected before, in `threshold_folders`.
     weights: `run_record.hash_of_weights` of a model in another folder than its
       predictions. Those of several models may be written to one folder.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
-    epoch_counts_rows: whether an epoch is counted in windows; the original
-      counts questions.
+    epoch_counts_rows: whether an epoch is counted in windows, not questions.
   """
 
   kind = "squad"
@@ -218,11 +173,6 @@ class SquadTask(Task):
     self._padding_competes = padding_competes
     if tokenizer:
       self._make_windows = squad.WindowMaker(tokenizer, settings)
-      self._decoding = DecodingSettings(
-        settings.n_best_size,
-        settings.max_answer_length,
-        version_2_with_negative=self._is_v2,
-      )
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
 
@@ -249,18 +199,16 @@ class SquadTask(Task):
     )
 
   def rows(self, example: squad.SquadExample, is_training: bool) -> list:
-    """A row for each window of a question."""
     return list(
       map(squad.feature_row, self._make_windows(example, is_training))
     )
 
   def feature_spec(self, is_training: bool) -> dict:
-    """The three sequences [S], the window's id, and the answer's position."""
     return squad.feature_spec(self.settings.max_seq_length, is_training)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The output layer's weights [2, H] and bias [2]."""
-    return variable_shapes(config)
+    return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """Start and end logits [B, S]."""
@@ -279,7 +227,6 @@ class SquadTask(Task):
   soft_targets = output_axes
 
   def unlabeled(self, path: str) -> Sequence[squad.SquadExample]:
-    """The questions of a file, of which answers are not read."""
     examples, _ = self._read(path, False)
     return examples
 
@@ -297,7 +244,7 @@ class SquadTask(Task):
       RawResult(window.unique_id, row["start_logits"], row["end_logits"])
       for window, row in zip(windows, predictions, strict=True)
     ]
-    answer = answer_question(example, windows, results, self._decoding)
+    answer = answer_question(example, windows, results, self.settings)
     if self._threshold != AUTO:
       answer = answer.at_threshold(self._threshold)
     return Answered(example, answer)
@@ -320,7 +267,6 @@ class SquadTask(Task):
     }
 
   def describe(self, answer: Answered) -> str:
-    """The answer, and its candidates with their probabilities."""
     lines = [_one_line(answer.answer.text)]
     for candidate in answer.answer.nbest[:_SHOWN]:
       text = _one_line(candidate.text)
@@ -338,7 +284,6 @@ class SquadTask(Task):
     return examples, digest.hexdigest()
 
   def examples(self, split: str) -> dict[str, Sequence[squad.SquadExample]]:
-    """The questions of a split's file."""
     path = self.paths[split]
     examples, _ = self._read(path, split == "train")
     is_scored = squad_scoring.has_answers(examples, self._is_v2)
@@ -371,9 +316,10 @@ class SquadTask(Task):
     positions = features["start_positions"], features["end_positions"]
     mask = None if self._padding_competes else features["input_mask"]
     logits = compute_logits(bert)
+    losses = span_losses(*logits, *positions, mask)
     if self.distillation is None:
-      return Outputs(loss=span_loss(*logits, *positions, mask))
-    losses = tf.reduce_mean(span_losses(*logits, *positions, mask), axis=0)
+      return Outputs(loss=tf.reduce_mean(losses))
+    losses = tf.reduce_mean(losses, axis=0)
     found = dict(zip(self.output_axes(), logits, strict=True))
     return Outputs(self.with_soft_loss(losses, found, features))
 
@@ -392,7 +338,6 @@ class SquadTask(Task):
   # Evaluation and prediction.
 
   def score(self, rows: RowSet, answers: Iterable[Answered]) -> Evaluation:
-    """Exact match and F1."""
     return self._decide(rows, answers)[1]
 
   def write(
@@ -486,7 +431,7 @@ def _remove_earlier(folder):
   with contextlib.suppress(UserError):  # A damaged file is not ours to delete.
     if _PREDICTIONS_KEY in (files.read_json(scores, dict) or ()):
       names += ["eval_results.txt", "eval_results.json"]
-  paths = [os.path.join(folder, name) for name in names]
+  paths = (os.path.join(folder, name) for name in names)
   found = list(filter(files.exists, paths))
   for path in found:
     files.remove(path)

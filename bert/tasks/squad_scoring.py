@@ -84,10 +84,7 @@ def score(
 def sample(
   golds: Mapping[str, Sequence[str]], texts: Mapping[str, str], is_v2: bool
 ) -> verdict.Sample:
-  """The questions that the mean F1, in percent, rests on.
-
-  `golds` and `texts` are the right and the given answers by question id.
-  """
+  """The questions, by id, that the mean F1, in percent, rests on."""
 
   def scores(answers):
     pairs = ((answers.get(key, ""), golds[key]) for key in texts)
@@ -106,10 +103,7 @@ def sample(
 def evaluate_v1(
   answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> dict[str, float]:
-  """`exact_match` and `f1` by the rules of SQuAD 1.1, in percent.
-
-  Each question has one reference answer or more.
-  """
+  """`exact_match` and `f1` by the rules of SQuAD 1.1, in percent."""
   scores = [score(predictions[name], answers[name], False) for name in answers]
   exact, f1_mean = (100.0 * sum(s) / len(s) for s in zip(*scores, strict=True))
   return {"exact_match": exact, "f1": f1_mean}
@@ -127,16 +121,9 @@ def evaluate_v2(
   whatever the threshold, and questions of equal odds may be split. A best
   threshold of 0 may also mean that no question should be answered.
 
-  Args:
-    answers: the reference answers of each question, by id; empty if the
-      question has no answer.
-    predictions: texts by id; "" for no answer.
-    null_odds: odds of no answer by id.
-
-  Returns:
-    Dict with `exact`, `f1` and `total`; the same with the prefixes `HasAns_`
-    and `NoAns_` for questions with and without answer, if there are any; and
-    `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`.
+  All arguments are by question: its reference answers, if it has any; the
+  predicted text, "" for no answer; and the odds of no answer. The prefixes
+  `HasAns_` and `NoAns_` are for questions with and without answer.
   """
   pairs = {
     name: score(predictions[name], answers[name], True) for name in answers

@@ -1,7 +1,5 @@
 """Your own labeled texts, from TSV, CSV, JSON Lines or Parquet files."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
@@ -41,48 +39,33 @@ _FIELDS = {
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class TableProcessor(DataProcessor):
-  """Reads the data sets of a task from tables; arguments are named as flags.
+  """Reads the data sets of a task from tables; fields are named as flags.
 
   Each file is read once. Without a `dev_file`, a fraction of the training file
   is the development set. Spaces around labels are removed.
-
-  Args:
-    train_file, dev_file, test_file: see `read_table`; None if not needed. The
-      labels of the test file are not read.
-    text_a_column, text_b_column, label_column, id_column: names or indices.
-      Without `id_column`, ids are row numbers, counted from 0. Only the test
-      file needs to have this column, and that only with `needs_ids`.
-    header: whether TSV and CSV files have a header.
-    delimiter, encoding: see `read_table`.
-    kind: a key of `labels.KINDS`.
-    dev_fraction: size of the development set without a `dev_file`.
-    split_seed: selects the rows of that development set.
-    labels: the labels of a trained model that is used; None to collect the
-      labels of the training file.
-    seen: the rows that this model, or the one that a training starts from, and
-      the models before it have seen; None if that is not known. A development
-      set without a `dev_file` has none that they were trained on, and all that
-      were held out.
-    data_dir: folder of relative paths. The methods ignore their `data_dir`.
   """
 
+  # See `read_table`. The labels of the test file are not read.
   train_file: str | None = None
   dev_file: str | None = None
   test_file: str | None = None
   text_a_column: str | int = "text"
   text_b_column: str | int | None = None
   label_column: str | int = "label"
-  id_column: str | int | None = None
-  needs_ids: bool = True
+  id_column: str | int | None = None  # None for row numbers, from 0
+  needs_ids: bool = True  # whether the test file must have an `id_column`
   header: bool = True
   delimiter: str | None = None
   encoding: str | None = None
-  kind: str = Classification.kind
+  kind: str = Classification.kind  # a key of `labels.KINDS`
   dev_fraction: float = 0.1
-  split_seed: int = 1
-  labels: Sequence[str] | None = None
+  split_seed: int = 1  # of the fraction
+  labels: Sequence[str] | None = None  # of the model that is used, if any
+  # The rows that this model, or the one that a training starts from, and the
+  # models before it have seen; None if not known. A fraction has none that they
+  # were trained on, and all that were held out.
   seen: SeenRows | None = NO_ROWS
-  data_dir: str | None = None
+  data_dir: str | None = None  # of relative paths; methods ignore theirs
 
   def __post_init__(self):
     self._cache = {}  # Data set -> InputExamples.
@@ -90,11 +73,9 @@ class TableProcessor(DataProcessor):
   def get_train_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the training file that are not for development."""
     return self._read("train") if self.dev_file else self._split[0]
 
   def get_dev_examples(self, data_dir: str | None = None) -> list[InputExample]:
-    """The rows of the development file, or a fraction of the training file."""
     if self.dev_file or not self.train_file:
       return self._read("dev")
     if not self._split[1]:
@@ -105,7 +86,6 @@ class TableProcessor(DataProcessor):
     return self._split[1]
 
   def held_out_examples(self) -> list[InputExample]:
-    """The rows of the training file that are not for training."""
     return [] if self.dev_file else self._split[1]
 
   def log_data(self) -> None:
@@ -124,7 +104,6 @@ class TableProcessor(DataProcessor):
   def get_test_examples(
     self, data_dir: str | None = None
   ) -> list[InputExample]:
-    """The rows of the test file, without labels."""
     return self._read("test")
 
   def get_labels(self) -> list[str]:
@@ -138,7 +117,6 @@ class TableProcessor(DataProcessor):
 
   @functools.cached_property
   def _found_labels(self):
-    """The labels of the training file."""
     frequencies = _frequencies(self._read("train"), self.kind)
     self._check_repeats(frequencies)
     found = set(frequencies)
@@ -185,7 +163,6 @@ class TableProcessor(DataProcessor):
     return os.path.join(self.data_dir, file) if is_relative else file
 
   def _read(self, set_type):
-    """The InputExamples of a file."""
     if set_type not in self._cache:
       table = read_table(
         self._path(set_type), self.header, self.delimiter, self.encoding
@@ -195,7 +172,6 @@ class TableProcessor(DataProcessor):
 
   @functools.cached_property
   def _split(self):
-    """The InputExamples for training and for development."""
     examples = self._read("train")
     seen = self.seen or NO_ROWS
     hashes = list(map(row_hash, examples))
@@ -223,7 +199,6 @@ class TableProcessor(DataProcessor):
     return train, dev
 
   def _examples(self, table, with_labels):
-    """The InputExamples of a Table."""
     columns = []
     for flag, field in _FIELDS.items():
       name = getattr(self, flag)
@@ -329,11 +304,7 @@ def split_examples(
 def log_rare_labels(
   train: Iterable[InputExample], label_type: LabelType
 ) -> int:
-  """Warns of labels with no or only one training example.
-
-  Returns:
-    The number of examples of the rarest label; 0 without labels.
-  """
+  """Warns of labels with no or one example; returns the fewest, or 0."""
   frequencies = _frequencies(train, label_type.kind)
   for count, examples in enumerate(("no example", "a single example")):
     rare = [name for name in label_type.labels if frequencies[name] == count]

@@ -9,15 +9,6 @@ from bert.data import records, sequences
 from bert.tasks.tagged_text import Sentence
 
 
-def feature_spec(max_seq_length: int) -> records.Spec:
-  """The three sequences [S], and 1 + the label of each word [S].
-
-  `label_ids` is 0 at the positions that do not stand for a word.
-  """
-  labels = records.sequence_feature(max_seq_length)
-  return {**records.sequence_spec(max_seq_length), "label_ids": labels}
-
-
 def make_rows(
   sentences: Iterable[Sentence],
   label_ids: Mapping[str, int],
@@ -25,10 +16,10 @@ def make_rows(
   settings,
   is_training: bool = False,
 ) -> Iterator[list[dict]]:
-  """Yields the rows of each sentence: one, or one for each window.
+  """Yields the rows of each sentence, by TaggerSettings: one a window.
 
-  The sentences are in the order of the file. In training, all pieces have
-  labels if the TaggerSettings say so.
+  The sentences are in the order of the file. `label_ids` are 1 + the label of a
+  word, and 0 at the positions that do not stand for one.
   """
   vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (
@@ -91,10 +82,7 @@ def _context(sentences, encoded, index, room):
 
 
 def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
-  """The predictions of a sentence's rows at its words, in order: [words] each.
-
-  `label_ids` tell which positions stand for words.
-  """
+  """The predictions of a sentence's rows at its words, in order: [words]."""
   found = []
   for row in group:
     marks = np.asarray(row["label_ids"])[: len(row["labels"])]

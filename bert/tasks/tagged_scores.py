@@ -50,10 +50,7 @@ def entity_scores(
 def type_confusion(
   truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]
 ) -> dict[str, Counter]:
-  """Counts by true and predicted type of the entities that cover equal words.
-
-  The type "" stands for no entity of these words.
-  """
+  """Counts by true and predicted type, or "", of what covers equal words."""
   counts = {}
   for true, answers in zip(truth, predicted, strict=True):
     types = [{e[1:]: e.type for e in chosen} for chosen in (true, answers)]
@@ -88,7 +85,6 @@ class TaggedSentence(NamedTuple):
 
 
 def _correct(sentence):
-  """The number of words with the right label."""
   pairs = zip(sentence.labels, sentence.predicted, strict=True)
   return sum(true == predicted for true, predicted in pairs)
 

@@ -30,28 +30,18 @@ _NO_WORD = re.compile(r"\d+[-.]\d+$")
 
 
 class Sentence(NamedTuple):
-  """A sentence of a file.
+  """A sentence of a file."""
 
-  Attributes:
-    where: the file, and the line of the first word, for messages.
-    words: its words.
-    labels: the label of each word; None if they are not known.
-    lines: the line of each word in the file; the word itself in JSON Lines.
-    document: number of its document in the file, from 0.
-    document_lines: the line that starts the document, if the sentence is its
-      first, after those of documents without sentences.
-    separator: what separates the columns of its file; a tab in JSON Lines.
-    text: the text that the words are from; None if there are only words.
-  """
-
-  where: str
+  where: str  # its file, and the line of its first word
   words: list[str]
-  labels: list[str] | None
-  lines: list[str]
-  document: int = 0
+  labels: list[str] | None  # of each word, if they are known
+  lines: list[str]  # of each word in the file; the word itself in JSON Lines
+  document: int = 0  # number of its document in the file, from 0
+  # Before a document's first sentence, the line that starts the document, after
+  # those of documents without sentences.
   document_lines: Sequence[str] = ()
-  separator: str = " "
-  text: str | None = None
+  separator: str = " "  # of columns; a tab in JSON Lines
+  text: str | None = None  # that the words are from, if there is one
 
 
 def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
@@ -92,7 +82,6 @@ class _Line(NamedTuple):
 
 
 def _read_columns(path, is_labeled):
-  """Yields the sentences of a CoNLL file."""
   groups = list(_groups(path, is_labeled))
   words = [[x for x in lines if _is_word(x)] for _, _, lines in groups]
   is_numbered = _are_numbered(words, is_labeled)
@@ -211,7 +200,6 @@ def _check_columns(lines, used):
 
 
 def _read_table(path, is_labeled):
-  """Yields the sentences of a JSON Lines or Parquet file."""
   names = {}
   for where, row in tables.read_table(path).named_rows():
     words = row.get("tokens")

@@ -5,8 +5,6 @@ word piece. The labels mark entities (see `entities`), or are any others,
 such as parts of speech.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -33,43 +31,28 @@ from bert.training.task import Outputs, RowSet, Settings, Task, weighted_mean
 
 @dataclasses.dataclass(frozen=True)
 class TaggerSettings(Settings):
-  """What a tagger must remember.
+  """What a tagger must remember."""
 
-  Attributes:
-    labels: the labels, in the order of the outputs.
-    scheme: how they mark entities, see `entities.find_scheme`, or None.
-    label_all_tokens: whether training labels all pieces of a word, not only the
-      first.
-    max_context: whether sequences are filled up with the sentences before and
-      after.
-  """
-
-  labels: tuple[str, ...] = ()
-  scheme: str | None = None
-  label_all_tokens: bool = False
-  max_context: bool = False
+  labels: tuple[str, ...] = ()  # in the order of the outputs
+  scheme: str | None = None  # of entities, see `entities.find_scheme`
+  label_all_tokens: bool = False  # in training, not only the first of a word
+  max_context: bool = False  # fill up with the sentences before and after
   fixed = ("labels", "scheme", "label_all_tokens")
 
 
 class Tagged(NamedTuple):
-  """The answer to a sentence: the predicted label of each word.
-
-  The loss is the sum of the words'; 0 if it is not known.
-  """
+  """The answer to a sentence: the predicted label of each word."""
 
   sentence: Sentence
   labels: list[str]
   probabilities: np.ndarray
-  loss: float
+  loss: float  # the sum of the words'; 0 if it is not known
   text: str
   entities: list[entities.FoundEntity]
 
 
 class TaggingTask(Task):
-  """Named-entity recognition, or another label for each word.
-
-  `sentences` has the Sentences of each split.
-  """
+  """Named-entity recognition, or another label for each word."""
 
   kind = "tagging"
   Settings = TaggerSettings
@@ -120,8 +103,8 @@ class TaggingTask(Task):
     )
 
   def feature_spec(self, is_training: bool) -> records.Spec:
-    """The three sequences [S], and the labels of the words [S]."""
-    return tagged_rows.feature_spec(self.settings.max_seq_length)
+    label_ids = records.sequence_feature(self.settings.max_seq_length)
+    return {**super().feature_spec(is_training), "label_ids": label_ids}
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The output layer's weights [C, H] and bias [C]."""
@@ -162,7 +145,6 @@ class TaggingTask(Task):
     return {"entities": [entity.to_dict() for entity in answer.entities]}
 
   def describe(self, answer: Tagged) -> str:
-    """The entities, one per line."""
     lines = (
       f"{e.type:8s} {e.probability:6.1%}  {e.text}" for e in answer.entities
     )
@@ -171,15 +153,12 @@ class TaggingTask(Task):
   # Training.
 
   def examples(self, split: str) -> dict[str, Sequence[Sentence]]:
-    """The Sentences of a split."""
     return {"": self._sentences[split]}
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs the number of labels, and how they mark entities."""
     entities.log_scheme(self.labels, self.settings.scheme)
 
   def data_hashes(self) -> dict[str, str]:
-    """SHA-256 of the words and labels of each split."""
     return {
       split: content_hash((s.words, s.labels, s.document) for s in found)
       for split, found in self._sentences.items()
@@ -205,7 +184,6 @@ class TaggingTask(Task):
   # Evaluation and prediction.
 
   def score(self, rows: RowSet, answers: Iterable[Tagged]) -> TaggedSet:
-    """Precision, recall and F1 of the entities, and accuracy of the labels."""
     tagged = [
       TaggedSentence(*answer.sentence[:3], answer.labels, answer.loss)
       for answer in answers
@@ -213,7 +191,6 @@ class TaggingTask(Task):
     return TaggedSet(rows.name, tagged, self.labels, self.settings.scheme)
 
   def write(self, folder: str, rows: RowSet, answers: Iterable[Tagged]) -> None:
-    """Writes test_predictions.txt and entities.jsonl."""
     paths = [f"{folder}/test_predictions.txt", f"{folder}/entities.jsonl"]
     with contextlib.ExitStack() as stack:
       enter = stack.enter_context

@@ -9,17 +9,8 @@ from bert.tasks.loaded_model import Input, LoadedModel
 from bert.tasks.masked_text import Text
 
 
-def converse(
-  model: LoadedModel,
-  read: Callable[[str], str] = input,
-  write: Callable[[str], object] = print,
-) -> None:
-  """Asks for inputs of a model until there are no more; prints the answers.
-
-  A UserError about an input is printed, and the conversation goes on. If all
-  lines of an input are empty, nothing is answered. `read` goes from a prompt to
-  a line, and raises EOFError at the end.
-  """
+def converse(model: LoadedModel) -> None:
+  """Asks for inputs of a model until there are no more; prints the answers."""
   fields = model.task.inputs
   reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
   if reads_line:  # Both texts of a pair are on one line.
@@ -29,27 +20,25 @@ def converse(
     parts = parse_line(*lines) if reads_line else _parts(fields, lines)
     return answer(model, parts)
 
-  ask_until_end(list(map(_prompt, fields)), respond, read, write)
+  ask_until_end(list(map(_prompt, fields)), respond)
 
 
-def ask_until_end(
-  prompts: Sequence[str],
-  respond: Callable[..., str],
-  read: Callable[[str], str] = input,
-  write: Callable[[str], object] = print,
-) -> None:
-  """Asks for a line for each prompt, and writes the response, until the end."""
+def ask_until_end(prompts: Sequence[str], respond: Callable[..., str]) -> None:
+  """Asks for a line for each prompt, and prints the response, until the end.
+
+  A UserError is printed. If all lines are empty, there is no response.
+  """
   while True:
     try:
-      lines = [ask(prompt, read) for prompt in prompts]
+      lines = [ask(prompt) for prompt in prompts]
     except EOFError:
-      write("")  # The shell's prompt starts on a new line.
+      print()  # The shell's prompt starts on a new line.
       return
     if any(line.strip() for line in lines):
       try:
-        write(respond(*lines))
+        print(respond(*lines))
       except UserError as error:
-        write(f"error: {error}")
+        print(f"error: {error}")
 
 
 def answer(model: LoadedModel, parts: Input) -> str:
@@ -83,22 +72,15 @@ def _parts(fields, lines):
   return parts
 
 
-def converse_on_files(
-  model: LoadedModel,
-  read: Callable[[str], str] = input,
-  write: Callable[[str], object] = print,
-) -> None:
-  """Asks for a text file and for questions on it, until the input ends.
-
-  An empty question asks for another file. See `converse`.
-  """
+def converse_on_files(model: LoadedModel) -> None:
+  """Asks for a text file and questions on it, until one is empty, and again."""
   context = None
   while True:
     try:
       prompt = "context file> " if context is None else "question> "
-      line = ask(prompt, read).strip()
+      line = ask(prompt).strip()
     except EOFError:
-      write("")  # The shell's prompt starts on a line of its own.
+      print()  # The shell's prompt starts on a new line.
       return
     try:
       if context is None:
@@ -106,15 +88,15 @@ def converse_on_files(
       elif not line:
         context = None
       else:
-        write(answer(model, (line, context)))
+        print(answer(model, (line, context)))
     except (UserError, OSError) as error:
-      write(f"error: {error}")
+      print(f"error: {error}")
 
 
-def ask(prompt: str, read: Callable[[str], str] = input) -> str:
-  """The line that `read` gets for a prompt; EOFError ends the input."""
+def ask(prompt: str) -> str:
+  """The line that is typed at a prompt; EOFError ends the input."""
   try:
-    line = read(prompt)
+    line = input(prompt)
     line.encode()  # In the C locale, input() turns wrong bytes into surrogates.
   except UnicodeError as error:
     raise UserError(

@@ -5,8 +5,6 @@
 The vectors are those of a model of vectors, scaled to length 1.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -76,8 +74,7 @@ def encode(
 ) -> np.ndarray:
   """The vectors of texts, scaled to length 1: float32 [texts, width].
 
-  See `input_of` for the prompts. `progress` is called after each batch with the
-  number of its rows.
+  See `input_of` for the prompts, and `LoadedModel` for `progress`.
   """
   inputs = (input_of(model, text, prompts) for text in texts)
   examples = [model.task.example(*parts) for parts in inputs]
@@ -88,10 +85,7 @@ def encode(
 def unit_vectors(
   answers: Sequence[Mapping], width: int | None = None
 ) -> np.ndarray:
-  """The vectors of public answers, scaled to length 1: [answers, width].
-
-  Only the first `width` dimensions count, by default all.
-  """
+  """The vectors of answers, cut and scaled to length 1: [answers, width]."""
   vectors = np.stack([answer["vector"][:width] for answer in answers])
   length = np.linalg.norm(vectors, axis=1, keepdims=True)
   return vectors / np.where(length, length, 1)
@@ -111,12 +105,9 @@ def read_rows(
   without a text are left out with a warning.
 
   Args:
-    path: a table as `tables.read_table` reads it, or a file with a text on each
-      line, whose name ends in .txt or has no extension.
-    text_column: the column of the text. All others are fields.
-    id_column: the column of the id. Default: `usual_id_column`, if the table
-      has it.
-    delimiter, encoding: see `tables.read_table`.
+    path: a table for `tables.read_table`, or, with .txt or no extension, a file
+      with a text on each line.
+    id_column: by default `usual_id_column`, if the table has it.
   """
   name = path.lower().removesuffix(".gz")
   if os.path.splitext(name)[1] in ("", ".txt"):
@@ -184,10 +175,8 @@ def change(
 
   A row replaces the one with its id. Only new rows are encoded. The index
   changes when all is computed. A new index stores its vectors as `dtype`, by
-  default float16, and the `columns` of its Header.
-
-  Returns:
-    The number of rows that were encoded, and of those in the index now.
+  default float16, and the `columns` of its Header. Returns the number of rows
+  that were encoded, and of those in the index now.
   """
   check_gives_vectors(model)
   with vector_index.locked(folder):
@@ -219,7 +208,6 @@ def change(
 
 
 def _encoded(model, rows, progress):
-  """Yields lists of rows and their vectors."""
   for start in range(0, len(rows), ENCODED):
     part = rows[start : start + ENCODED]
     texts = [row.text for row in part]

@@ -7,24 +7,20 @@ read_retrieval("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 from bert.data import tables
+from bert.tasks.labels import as_number
 
 
 class Pair(NamedTuple):
-  """Two texts of a close meaning, or a query and a document that answers it.
+  """Two texts of a close meaning, or a query and a document that answers it."""
 
-  Negatives look close to `text_a`, and are not. The score says how close the
-  texts are; None if all pairs are. `where` is the file and line.
-  """
-
-  where: str
+  where: str  # its file and line
   text_a: str
   text_b: str
-  negatives: tuple[str, ...] = ()
-  score: float | None = None
+  negatives: tuple[str, ...] = ()  # look close to `text_a`, and are not
+  score: float | None = None  # how close both texts are; None if all pairs are
 
   def after(self, query: str, document: str) -> Pair:
     """The pair with a prompt before its first text, and one before others."""
@@ -39,16 +35,14 @@ class Pair(NamedTuple):
 class Columns:
   """The columns of a table by name or index, as the flags name them.
 
-  Names of columns with negatives are separated by commas; in JSON Lines a value
-  may be a list. A label is 1 for texts of a close meaning, else 0. See
-  `tables.read_table` for the rest.
+  See `tables.read_table` for the rest.
   """
 
   text_a_column: str = "text_a"
   text_b_column: str = "text_b"
-  negative_column: str | None = None
+  negative_column: str | None = None  # or several, separated by commas
   score_column: str | None = None
-  label_column: str | None = None
+  label_column: str | None = None  # 1 for texts of a close meaning, else 0
   header: bool = True
   delimiter: str | None = None
   encoding: str | None = None
@@ -74,6 +68,7 @@ def read_pairs(
   texts = [*indices("text_a_column"), *indices("text_b_column")]
   negatives = indices("negative_column", True) if is_scored else []
   numbers = [*indices("score_column"), *indices("label_column")]
+  numbers, is_label = numbers * is_scored, columns.label_column is not None
   found = []
   for row, line in zip(table.rows, table.lines, strict=True):
     where = f"{path}:{line}"
@@ -81,10 +76,10 @@ def read_pairs(
       where, *(text_of(row[i], f"{where}: {flag}") for i, flag in texts)
     )
     if is_scored:
-      pair = pair._replace(
-        negatives=tuple(_negatives(row, negatives, where)),
-        score=score_of(row, numbers, where, columns.label_column is not None),
-      )
+      pair = pair._replace(negatives=tuple(_negatives(row, negatives, where)))
+    for index, flag in numbers:
+      score = score_of(row[index], f"{where}: {flag}", is_label)
+      pair = pair._replace(score=score)
     found.append(pair)
   return found
 
@@ -105,17 +100,9 @@ def _negatives(row, indices, where):
         yield text_of(text, f"{where}: {flag}")
 
 
-def score_of(row, indices, where, is_label):
-  """The score or label of a row; None without such a column."""
-  for index, flag in indices:
-    value = row[index]
-    try:
-      number = float(value)
-    except (TypeError, ValueError):
-      number = math.nan
-    is_right = number in (0, 1) if is_label else math.isfinite(number)
-    if not is_right:
-      accepted = "0 or 1" if is_label else "a number"
-      raise tables.wrong_cell(f"{where}: {flag}", value, accepted)
-    return number
-  return None
+def score_of(value: object, cell: str, is_label: bool = False) -> float:
+  """The score or label in a cell."""
+  number = as_number(value)
+  if number is None or (is_label and number not in (0, 1)):
+    raise tables.wrong_cell(cell, value, "0 or 1" if is_label else "a number")
+  return number

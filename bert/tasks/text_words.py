@@ -45,7 +45,6 @@ def _characters(*categories):
 
 @functools.cache
 def _text_words():
-  """The pattern of a word."""
   # Marks combine with other characters, or only format them.
   mark = f"[{_characters('Mn', 'Mc', 'Me', 'Cf')}]"
   no_start = f"[{_characters('Cc', 'Cf')}\ufffd]"

@@ -12,7 +12,7 @@ import task_folders
 import tiny_task
 
 import tokenization
-from bert.tasks import tagged_rows
+from bert.tasks.tagging import TaggerSettings, TaggingTask
 from bert.training import checkpoints, record_files
 
 DATA = scripts.ROOT / "sample_data" / "ner"
@@ -162,7 +162,7 @@ def test_the_trained_model_says_how_to_read(
   # Each row has both sentences.
   tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
   count = sum(len(tokenizer.tokenize(" ".join(s))) for s in sentences)
-  spec = tagged_rows.feature_spec(32)
+  spec = TaggingTask(TaggerSettings(32)).feature_spec(False)
   found = record_files.RecordFiles([str(out / "predict.tf_record")], spec)
   assert found.lengths.tolist() == [count + 2] * 2
 

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -195,19 +196,16 @@ class Stub:
     (None, ["abc", "", "ab ||| c"], ["> "] * 4, ["3", "21"]),
   ],
 )
-def test_a_dialogue_until_the_end(is_pair, lines, prompts, answers):
-  asked, said, lines = [], [], iter(lines)
-
-  def read(prompt):
-    asked.append(prompt)
-    try:
-      return next(lines)
-    except StopIteration:
-      raise EOFError from None
-
-  terminal.converse(Stub(is_pair), read, said.append)
+def test_a_dialogue_until_the_end(
+  is_pair, lines, prompts, answers, monkeypatch, capsys
+):
+  read = mock.Mock(side_effect=[*lines, EOFError])
+  monkeypatch.setattr("builtins.input", read)
+  terminal.converse(Stub(is_pair))
+  asked = [call.args[0] for call in read.mock_calls]
   assert asked == prompts
-  assert said == [*answers, ""]  # The shell's prompt starts on a new line.
+  # The shell's prompt starts on a new line.
+  assert capsys.readouterr().out.splitlines() == [*answers, ""]
 
 
 @pytest.mark.parametrize(

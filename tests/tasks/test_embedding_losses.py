@@ -61,9 +61,11 @@ def test_the_right_answer_again_is_no_negative():
 
 
 def test_cosines_are_compared_with_scores():
-  found = embedding_losses.cosine(
-    tf.constant([0.5, 0.0]), tf.constant([1.0, 0.1])
-  )
+  # Their cosines are 0.5 and 0.
+  vectors = tf.constant([[[1, 0], [0.5, 0.75**0.5]], [[1, 0], [0, 1]]])
+  training = embedding_losses.Training("cosine")
+  scores = tf.constant([1.0, 0.1])
+  found = embedding_losses.compute(training, vectors, None, scores)
   assert float(found) == pytest.approx((0.25 + 0.01) / 2)
 
 

@@ -122,7 +122,7 @@ def _squad_rows(family, question, context, answer):
     answers=[answer],
     answer_starts=[start],
   )
-  (windows,) = squad.iterate_windows([example], tokenizer, reading, True)
+  windows = squad.WindowMaker(tokenizer, reading)(example, True)
   return tokenizer, windows
 
 

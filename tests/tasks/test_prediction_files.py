@@ -19,6 +19,7 @@ from bert.tasks.classification import (
   Prediction,
 )
 from bert.tasks.examples import InputExample
+from bert.training.task import RowSet
 
 ODD_TEXT = st.text(
   st.sampled_from(list("ab\"'\t\n |\\")) | st.characters(codec="utf-8"),
@@ -77,17 +78,14 @@ class TestWritePredictions:
   logits = tuple(np.log(np.array(row)) for row in ([1, 2, 1], [5, 2, 1]))
   logits = (*logits, np.log(np.array([1, 1, 2])))
 
-  def write(self, folder, examples=None, logits=None, suffix=""):
-    return prediction_files.write_predictions(
-      str(folder),
-      suffix,
-      self.label_type,
-      self.examples if examples is None else examples,
-      self.logits if logits is None else logits,
-    )
+  def write(self, folder, examples, logits, suffix=""):
+    settings = ClassifierSettings().with_label_type(self.label_type)
+    rows = RowSet("test", suffix, examples, None, len(examples))
+    answers = (Prediction(row, 0) for row in logits)
+    ClassificationTask(settings).write(str(folder), rows, answers)
 
   def test_tables(self, tmp_path):
-    assert self.write(tmp_path, suffix="_mm") == [1, 0, 2]
+    self.write(tmp_path, self.examples, self.logits, "_mm")
     paths = {name: tmp_path / name for name in os.listdir(tmp_path)}
     assert sorted(paths) == ["test_predictions_mm.tsv", "test_results_mm.tsv"]
     table = read_table(paths["test_predictions_mm.tsv"].read_bytes().decode())
@@ -121,21 +119,19 @@ class TestWritePredictions:
     ]
 
   def test_no_examples(self, tmp_path):
-    assert self.write(tmp_path, (), ()) == []
+    self.write(tmp_path, (), ())
     assert (tmp_path / "test_results.tsv").read_bytes() == b""
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
     assert table == [["id", "label", *self.label_type.labels, "text"]]
 
   def test_more_rows_than_are_written_at_a_time(self, tmp_path):
     places = np.arange(2100) % 3
-    predictions = self.write(
-      tmp_path,
-      (InputExample(str(i), "text") for i in range(2100)),
-      iter(np.eye(3)[places]),
-    )
-    assert predictions == places.tolist()
+    examples = [InputExample(str(i), "text") for i in range(2100)]
+    self.write(tmp_path, examples, np.eye(3)[places])
     table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert [row[0] for row in table[1:]] == [str(i) for i in range(2100)]
+    names = np.array(self.label_type.labels)[places]
+    expected = [[str(i), name] for i, name in enumerate(names)]
+    assert [row[:2] for row in table[1:]] == expected
     lines = (tmp_path / "test_results.tsv").read_text().splitlines()
     assert len(lines) == 2100
 

@@ -4,33 +4,27 @@ import json
 
 import pytest
 
+import run_classifier
 from bert.errors import UserError
 from bert.tasks import glue, runs
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassifierSettings
 from bert.training import task_file
+from bert.training.flags import Flags
+from bert.training.settings import wanted_splits
 from bert.training.task import RowSet
 
 
-def request(**changes):
-  """The Request of a command that predicts STS-B."""
-  values = {
-    "task_name": ["STS-B"],
-    "splits": ("test",),
-    "data_dir": "data",
-    "output_dir": "none",
-    "init_checkpoint": None,
-    "seed": 1,
-    "num_seeds": 1,
-    "max_seq_length": None,
-    "long_text": None,
-    "class_weights": "none",
-    "xnli_language": "zh",
-    "regression": False,
-    "multilabel": False,
-    "table": {},
-  }
-  return runs.Request(**values | changes)
+# The flag of a run that reads a split.
+ASKS = {"train": "do_train", "dev": "do_eval", "test": "do_predict"}
+
+
+def request(splits=("test",), table=None, **changes):
+  """The Flags of a command that predicts STS-B."""
+  values = {"task_name": ["STS-B"], "data_dir": "data", "output_dir": "none"}
+  values |= {"seed": 1, **changes, **(table or {})}
+  values |= {ASKS[split]: True for split in splits}
+  return Flags(run_classifier.FLAGS, values)
 
 
 def assets_of(label_type, is_pair=False):
@@ -103,7 +97,8 @@ def write_table(path, start, stop):
 def train(asked):
   """The task of the first run, after it has read its examples; and these."""
   task = runs.make_task(asked, runs.make_runs(asked)[0], None)
-  found = {split: task.examples(split)[""] for split in asked.splits}
+  splits = wanted_splits(asked)
+  found = {split: task.examples(split)[""] for split in splits}
   task.log_data({})
   return task, found
 

@@ -176,7 +176,8 @@ class TestGoldens:
     odds = json.loads((golden.folder / "null_odds.json").read_text())
     nbest = json.loads((golden.folder / "nbest_predictions.json").read_text())
     middle = sorted(odds.values())[len(odds) // 2]
-    settings = {**golden.settings(), "null_score_diff_threshold": middle}
+    names = ("n_best_size", "max_answer_length", "version_2_with_negative")
+    settings = DecodingSettings(**{name: golden.meta[name] for name in names})
     results = {result.unique_id: result for result in golden.results}
     silent = 0
     for index, asked in enumerate(golden.examples):
@@ -185,8 +186,9 @@ class TestGoldens:
         asked,
         windows,
         [results[window.unique_id] for window in windows],
-        DecodingSettings(**settings),
-      )
+        settings,
+        golden.meta["do_lower_case"],
+      ).at_threshold(middle)
       texts = (entry["text"] for entry in nbest[asked.qas_id])
       assert answer.best_text == next(filter(None, texts))
       is_null = odds[asked.qas_id] > middle
@@ -280,12 +282,9 @@ class TestRanking:
     feature = window([["a"]])
     logits = [result(feature, {3: 1.0}, {3: 1.0}, null=2.5)]
     for threshold, text in ((0.0, ""), (0.5, "a"), (0.49, ""), (1.0, "a")):
-      settings = DecodingSettings(
-        version_2_with_negative=True, null_score_diff_threshold=threshold
-      )
       answer = squad_decoding.answer_question(
-        example("a"), [feature], logits, settings
-      )
+        example("a"), [feature], logits, V2
+      ).at_threshold(threshold)
       assert (answer.text, answer.best_text) == (text, "a")
       assert answer.null_odds == 0.5
       assert [entry.text for entry in answer.nbest] == ["", "a"]
@@ -401,8 +400,7 @@ def read(tokenizer, text, length=384):
   asked = squad.SquadExample("q", "", [], paragraph=squad.Paragraph.of(text))
   asked.doc_tokens = asked.paragraph.doc_tokens
   settings = squad.ReadingSettings(length, doc_stride=3, max_query_length=1)
-  (windows,) = squad.iterate_windows([asked], tokenizer, settings, False)
-  return asked, windows
+  return asked, squad.WindowMaker(tokenizer, settings)(asked, False)
 
 
 def answer_at(asked, windows, number, start, end):
@@ -468,11 +466,9 @@ class TestSpans:
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary), "utf-8")
     tokenizer = tokenization.FullTokenizer(str(tmp_path / "vocab.txt"), False)
     settings = squad.ReadingSettings(384, 128, 9)
-    for asked, windows in zip(
-      examples,
-      squad.iterate_windows(examples, tokenizer, settings, True),
-      strict=True,
-    ):
+    make_windows = squad.WindowMaker(tokenizer, settings)
+    for asked in examples:
+      windows = make_windows(asked, True)
       results = [result(feature) for feature in windows]
       results[0].start_logits[windows[0].start_position] = 1.0
       results[0].end_logits[windows[0].end_position] = 1.0

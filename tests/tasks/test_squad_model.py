@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ class TestModel:
       )
       tvars = v1.trainable_variables()
       names = [v.op.name for v in tvars]
-      assert set(squad_model.variable_shapes(golden.config)) < set(names)
+      assert set(SquadTask().head_shapes(golden.config)) < set(names)
       session.run(v1.global_variables_initializer())
       for variable, name in zip(tvars, names, strict=True):
         variable.load(values[name], session)
@@ -166,19 +167,19 @@ class TestModelFn:
     spans = [golden.inputs[name][1:] for name in SPANS]
     expected = loss_by_hand(spans, logits, mask == 1)
     for length in (20, 32):
-      loss = squad_model.span_loss(
+      losses = squad_model.span_losses(
         *logits[:, :, :length], *spans, mask[:, :length]
       )
-      np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    whole = squad_model.span_loss(*logits, *spans)
-    np.testing.assert_allclose(
-      whole, loss_by_hand(spans, logits, True), rtol=1e-5
-    )
+      np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
+    losses = squad_model.span_losses(*logits, *spans)
+    expected = loss_by_hand(spans, logits, True)
+    np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
 
   def test_positions_outside_the_window_have_no_loss(self):
     # exp(logit) is 1, 2, 5 and 4, 4, 8.
     logits = np.log([[1, 2, 5], [4, 4, 8]]).astype(np.float32)
-    loss = squad_model.span_loss(logits, logits, [2, 3], [-1, 0])
+    losses = squad_model.span_losses(logits, logits, [2, 3], [-1, 0])
+    loss = np.mean(losses)
     np.testing.assert_allclose(loss, (np.log(8 / 5) + np.log(4)) / 4, rtol=1e-6)
 
   def test_predictions_are_raw_results(self, golden, values):
@@ -302,7 +303,7 @@ class TestAnswers:
     assert model.task.settings == SquadSettings(128, 42, 32)
     assert model(("what ?", "many years " * 99))
 
-  def test_a_dialogue(self, folder, tmp_path):
+  def test_a_dialogue(self, folder, tmp_path, monkeypatch, capsys):
     text = tmp_path / "text"
     text.write_text("Many years before this .")
     (tmp_path / "empty").write_text("\n")
@@ -318,23 +319,20 @@ class TestAnswers:
       str(text),
       " how many ? ",
     ]
-    lines, prompts, shown = iter(typed), [], []
-
-    def read(prompt):
-      prompts.append(prompt)
-      try:
-        return next(lines)
-      except StopIteration:
-        raise EOFError from None
-
-    terminal.converse_on_files(loaded_model.load(folder), read, shown.append)
-    assert [p[0] for p in prompts] == list("cccqqcqqcqq")
+    read = mock.Mock(side_effect=[*typed, EOFError])
+    monkeypatch.setattr("builtins.input", read)
+    terminal.converse_on_files(loaded_model.load(folder))
+    prompts = "".join(call.args[0][0] for call in read.mock_calls)
+    assert prompts == "cccqqcqqcqq"
+    shown = capsys.readouterr().out.splitlines()
     assert f"{tmp_path}/none: no such file" in shown[0]
     assert "Input/output error" in shown[1]
     assert "the context is" in shown[2]
     assert shown[-1] == ""  # Ends the line of the last prompt.
-    for answer in shown[3:-1]:
-      best, first, second, *_ = answer.splitlines()
+    bests = [i for i, line in enumerate(shown) if line[:1] != " "][3:-1]
+    assert len(bests) == 2
+    for i in bests:
+      best, first, second = shown[i : i + 3]
       assert first.endswith(f"%  {best}")
       assert not second.endswith(f"%  {best}")
 

@@ -26,8 +26,7 @@ def asked(tokenizer):
     example = squad.SquadExample(
       "id", "which ?", paragraph.doc_tokens, paragraph=paragraph, **truth
     )
-    (windows,) = squad.iterate_windows([example], tokenizer, SMALL, False)
-    (window,) = windows
+    (window,) = squad.WindowMaker(tokenizer, SMALL)(example, False)
     position = {w: p for p, w in window.token_to_orig_map.items()} | {-1: 0}
     logits = np.full([2, 32], -9.0, np.float32)
     for row, given in zip(logits, (starts, ends), strict=True):
@@ -38,7 +37,7 @@ def asked(tokenizer):
       n_best_size=4, version_2_with_negative=version_2
     )
     answer = squad_decoding.answer_question(
-      example, windows, [result], settings
+      example, [window], [result], settings
     )
     return example, answer
 

@@ -332,8 +332,8 @@ def test_unknown_label(tmp_path, kind, found, message):
     kind=kind,
     labels=["negative", "positive"],
   )
-  label_type = label_types.make_label_type(kind, processor.get_labels())
-  settings = classification.ClassifierSettings().with_label_type(label_type)
+  labels = tuple(processor.get_labels())
+  settings = classification.ClassifierSettings(kind=kind, labels=labels)
   task = classification.ClassificationTask(settings, processor=processor)
   with pytest.raises(
     ValueError, match=f"train.tsv:3: label {message}"

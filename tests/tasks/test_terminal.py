@@ -27,27 +27,22 @@ MODEL = types.SimpleNamespace(
 )
 
 
-def test_a_byte_order_mark_is_no_part_of_the_input():
-  lines, shown = iter(["\ufeffJapan"]), []
-
-  def read(prompt):
-    for line in lines:
-      return line
-    raise EOFError
-
-  terminal.converse(MODEL, read=read, write=shown.append)
-  assert shown == ["JAPAN", ""]
+def test_a_byte_order_mark_is_no_part_of_the_input(monkeypatch, capsys):
+  monkeypatch.setattr("sys.stdin", io.StringIO("\ufeffJapan\n"))
+  terminal.converse(MODEL)
+  assert capsys.readouterr().out == "> JAPAN\n> \n"
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
 @pytest.mark.parametrize(
   "converse", [terminal.converse, terminal.converse_on_files]
 )
-def test_input_that_is_not_utf8(converse, errors):
+def test_input_that_is_not_utf8(converse, errors, monkeypatch):
   # In the C locale, Python reads with "surrogateescape".
   typed = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors)
+  monkeypatch.setattr("sys.stdin", typed)
   with pytest.raises(UserError, match="standard input is not UTF-8; convert"):
-    converse(MODEL, lambda prompt: next(typed), str)
+    converse(MODEL)
 
 
 @pytest.mark.parametrize(

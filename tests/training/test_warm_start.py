@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import modeling
 from bert import layers, variables
-from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassificationTask, ClassifierSettings
 from bert.tasks.multiple_choice import MultipleChoiceTask
 from bert.tasks.tagging import TaggerSettings, TaggingTask
@@ -18,8 +17,7 @@ CONFIG = modeling.BertConfig(vocab_size=5, hidden_size=4)
 
 
 def classifier(*labels, kind="classification"):
-  label_type = label_types.make_label_type(kind, labels)
-  return ClassificationTask(ClassifierSettings().with_label_type(label_type))
+  return ClassificationTask(ClassifierSettings(kind=kind, labels=labels))
 
 
 def tagger(*labels):
