@@ -798,25 +798,6 @@ def test_gelu_and_its_gradient(way):
   np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=2e-6)
 
 
-def test_gelu_has_a_second_derivative():
-  x = tf.constant(np.linspace(-8, 8, 161), tf.float32)
-
-  @tf.function(autograph=False)
-  def in_a_function(x):
-    return tf.gradients(_gelu_with_slope(x)[1], x)[0]
-
-  with tf.GradientTape() as tape:
-    tape.watch(x)
-    _, slope = _gelu_on_a_tape(x)
-  exact = x.numpy().astype(np.float64)
-  behind, here, ahead = (
-    _gelu_by_definition(exact + h) for h in (-1e-4, 0, 1e-4)
-  )
-  expected = (ahead - 2 * here + behind) / 1e-8
-  for found in (in_a_function(x), tape.gradient(slope, x)):
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 def test_attention_by_hand():
   # Equal keys: every allowed position weighs the same, a masked one nothing.
   x = tf.constant(np.random.default_rng(0).normal(size=[1, 3, 4]), tf.float32)
