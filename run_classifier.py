@@ -37,7 +37,7 @@ from bert.tasks.glue import (
   MrpcProcessor,
   XnliProcessor,
 )
-from bert.training import flag_table, model_flags, startup
+from bert.training import checkpoints, flag_table, model_flags, startup
 from bert.training.experiment import Experiment
 from bert.training.flags import FRACTION, PATH, Flag, Flags, table
 from bert.training.settings import check_fine_tuning, wanted_splits
@@ -134,6 +134,8 @@ def check_flags(flags: Flags) -> None:
   value = f"{runs.CUSTOM} for your own files, or a task such as MRPC"
   if not flags.do_train:
     value += ", or the --output_dir of a trained model"
+    if flags.init_checkpoint and not flags.task_name:
+      checkpoints.find_checkpoint(flags.init_checkpoint)  # Report a wrong path.
   flags.require("task_name", value=value)
   tasks = runs.find_tasks(flags.task_name)
   xnli = [task for task in tasks if task == "xnli"]

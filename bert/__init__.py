@@ -22,6 +22,8 @@ __all__ = [
   "run",
 ]
 
+__version__ = "1.0.0"
+
 if TYPE_CHECKING:
   import os
 

@@ -143,7 +143,11 @@ def make_experiment(flags: Flags) -> Experiment:
 
 def answer_lines(model: LoadedModel, reader: BinaryIO, name: str) -> None:
   """Prints the entities in lines of text as they arrive."""
-  for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+
+  def read():
+    return text_files.lines_as_they_come(reader, name, _MAX_LINES)
+
+  for lines in text_files.checked(reader, read):
     for found in model.answers(text for _, text in lines):
       print(entities.to_json(found.text, found.entities), flush=True)
 

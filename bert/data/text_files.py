@@ -9,7 +9,9 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from absl import logging
 
 from bert.errors import UserError
 from bert.data import files
@@ -187,6 +189,21 @@ def lines_as_they_come(
       yield found
 
 
+def checked(
+  reader: BinaryIO, read: Callable[[], Iterator[Any]]
+) -> Iterator[Any]:
+  """What `read` yields from a reader, after a first pass over a file.
+
+  So an error in a file comes before the first item. A pipe is not read ahead.
+  """
+  if reader.seekable() and not reader.isatty():
+    start = reader.tell()
+    for _ in read():
+      pass
+    reader.seek(start)
+  return read()
+
+
 def _line_lists(read, copy_to=None):
   """Yields lists of whole lines, each with its end, as `read` returns them."""
   rest = []
@@ -217,6 +234,13 @@ def decode_text(path: str, content: bytes, encoding: str | None = None) -> str:
   """
   found = (name for mark, name in _MARKS.items() if content.startswith(mark))
   name = next(found, encoding or "utf-8")
+  is_other = not codecs.lookup(name).name.startswith("utf")
+  if is_other and not content.isascii():
+    with contextlib.suppress(UnicodeDecodeError):
+      content.decode()
+      logging.warning(
+        "%s is UTF-8, but read as %s; pass --encoding=utf-8", path, name
+      )
   return _decode(path, content, name, encoding and name)
 
 

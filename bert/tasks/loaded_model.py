@@ -18,6 +18,7 @@ from bert.training import (
   model_folder,
   precision_loss,
   registry,
+  run_record,
   runtimes,
   task_file,
 )
@@ -48,6 +49,7 @@ class LoadedModel:
   ):
     self.task, self.folder, self.config = task, folder, model.config
     self.kind, self.labels = task.kind, tuple(task.labels)
+    self._weights = model.checkpoint
     self._spec = task.feature_spec(False)
     self.predictor = Predictor(model, task, **engine)
     if engine.get("precision") == runtimes.INT8:
@@ -139,9 +141,22 @@ class LoadedModel:
       form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
       raise UserError(
         f"{where} is not an object with {listing(names)}, or {form}"
-        f"{_hint(value)}"
+        f"{_hint(value)}{self._trained_columns(names)}"
       )
     return tuple(_read(field, found, where) for field in self.fields)
+
+  def _trained_columns(self, names):
+    """The columns that the training read as these inputs, if they differ."""
+    record = run_record.read_record(os.path.dirname(self._weights)) or {}
+    flags = record.get("flags", {})
+    by_flag = {"text": "text_a_column"}
+    columns = {n: flags.get(by_flag.get(n, f"{n}_column")) for n in names}
+    shown = " and ".join(
+      f"{name} was the column {column!r}"
+      for name, column in columns.items()
+      if column not in (None, name)
+    )
+    return f"; in the training, {shown}" if shown else ""
 
 
 def _read(field, value, where):

@@ -111,25 +111,33 @@ def answer_lines(
   """Writes a table of predictions for lines of text as they arrive.
 
   A line of the reader, whose name is for messages, is a text, or two separated
-  by a tab. If the model reads pairs, empty lines at the end are ignored.
+  by a tab. If the model reads pairs, empty lines at the end are ignored. A file
+  with a wrong line is not answered.
   """
   task = model.task
   is_pair = bool(task.settings.is_pair)
+  blocks = text_files.checked(reader, lambda: _read(reader, name, is_pair))
   writer = writer or sys.stdout
   table = table_writer(writer)
   table.writerow(header(task.label_type))
   writer.flush()
-  number, empty = 0, []
-  for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
-    if is_pair:
-      # An empty line is an error as soon as another line follows.
-      lines, empty = _without_empty_end([*empty, *lines])
-    texts = [_parse(text, where, is_pair) for where, text in lines]
+  number = 0
+  for texts in blocks:
     for answer in model.answers(texts):
       row = task.probabilities(answer)
       table.writerow(table_row(task.label_type, str(number), row))
       number += 1
     writer.flush()
+
+
+def _read(reader, name, is_pair):
+  """Yields lists of the texts of lines."""
+  empty = []
+  for lines in text_files.lines_as_they_come(reader, name, _MAX_LINES):
+    if is_pair:
+      # An empty line is an error as soon as another line follows.
+      lines, empty = _without_empty_end([*empty, *lines])
+    yield [_parse(text, where, is_pair) for where, text in lines]
 
 
 def _without_empty_end(lines):

@@ -26,7 +26,7 @@ CUSTOM = "custom"
 # Flags that a run of a trained model takes from its training by default.
 RECALLED = (
   *("task_name", "text_a_column", "text_b_column", "label_column"),
-  *("id_column", "header", "delimiter"),
+  *("id_column", "header", "delimiter", "encoding"),
 )
 
 

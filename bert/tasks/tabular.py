@@ -27,6 +27,9 @@ from bert.tasks.labels import (
 )
 from bert.tasks.seen_rows import NO_ROWS, SeenRows, row_hash
 
+# Rows in which labels repeat, unless the column is a wrong one.
+_MANY_ROWS = 50
+
 # Flags that name columns, and the fields of an InputExample.
 _FIELDS = {
   "text_a_column": "text_a",
@@ -136,7 +139,9 @@ class TableProcessor(DataProcessor):
   @functools.cached_property
   def _found_labels(self):
     """The labels of the training file."""
-    found = set(_frequencies(self._read("train"), self.kind))
+    frequencies = _frequencies(self._read("train"), self.kind)
+    self._check_repeats(frequencies)
+    found = set(frequencies)
     needed = 1 if self.kind == Multilabel.kind else 2
     if len(found) < needed:
       raise UserError(
@@ -148,6 +153,23 @@ class TableProcessor(DataProcessor):
     if None in numbers.values():
       return sorted(found)
     return sorted(found, key=lambda name: (numbers[name], name))
+
+  def _check_repeats(self, frequencies):
+    """Raises UserError if most rows have a label of their own, as ids are."""
+    count, alone = len(self._read("train")), 0
+    if self.kind == Classification.kind:
+      alone = sum(times == 1 for times in frequencies.values())
+    if count < _MANY_ROWS or 2 * alone <= count:
+      return
+    remedy = "the column of the labels"
+    if None not in map(as_number, frequencies):
+      remedy += ", or --regression to predict these numbers"
+    raise UserError(
+      f"--label_column={self.label_column} of {self._path('train')} has "
+      f"{plural(len(frequencies), 'distinct value')} in "
+      f"{plural(count, 'row')}, and most rows have one of their own; pass "
+      f"{remedy}"
+    )
 
   def _path(self, set_type):
     file = getattr(self, f"{set_type}_file")
@@ -266,28 +288,41 @@ def split_examples(
   of an example with several. Examples whose label occurs once are for training,
   unless too few others remain. Numbers are split at random.
 
+  Equal texts are in the same set, as one example with the label of the first; a
+  text that occurs more often than the development set is large is for training.
+
   The size of the development set is rounded up. Each set has an example, but a
   single example is for training.
   """
-  count = len(examples)
+  groups = collections.defaultdict(list)
+  for example in examples:
+    groups[row_hash(example)].append(example)
+  groups = list(groups.values())
+  count = len(groups)
   if count < 2:
     return list(examples), []
   dev_size = min(math.ceil(dev_fraction * count), count - 1)
-  labels = [_labels_of(example, kind) or [""] for example in examples]
+  labels = [_labels_of(group[0], kind) or [""] for group in groups]
   frequency = collections.Counter(name for names in labels for name in names)
   strata = [min(names, key=lambda n: (frequency[n], n)) for names in labels]
   rng = np.random.default_rng(seed)
   order = rng.permutation(count).tolist()
-  several = [i for i in order if frequency[strata[i]] > 1]
+  several = [
+    i for i in order if frequency[strata[i]] > 1 and len(groups[i]) <= dev_size
+  ]
   drawn = several if len(several) >= dev_size else order
   # Take examples at equal distances from a list sorted by label. scikit-learn's
   # split requires two examples of each label, and each label in both parts.
   drawn = sorted(drawn, key=lambda i: strata[i])
   start = int(rng.integers(len(drawn)))
-  dev = {drawn[(start + i * len(drawn)) // dev_size] for i in range(dev_size)}
+  dev = {
+    example
+    for i in range(dev_size)
+    for example in groups[drawn[(start + i * len(drawn)) // dev_size]]
+  }
   return (
-    [example for i, example in enumerate(examples) if i not in dev],
-    [examples[i] for i in sorted(dev)],
+    [example for example in examples if example not in dev],
+    [example for example in examples if example in dev],
   )
 
 

@@ -35,7 +35,8 @@ def check_gives_vectors(model: LoadedModel) -> None:
   if "vector" not in model.outputs:
     raise UserError(
       f"{model.folder} is a {model.kind} model; pass one that gives vectors of "
-      f"texts"
+      f"texts, such as hf://sentence-transformers/all-MiniLM-L6-v2 or one that "
+      f"run_embeddings.py trained"
     )
 
 

@@ -164,6 +164,9 @@ class Experiment:
     """
     settings, task = self._settings, self._task
     if settings.dry_run:
+      logging.info(
+        "--dry_run: measuring a few steps, which takes a minute or more"
+      )
       with devices.hosts_end_together(settings.strategy):
         planned = self._make_plan()
       print("\n".join([task.name, *planned.lines()]))

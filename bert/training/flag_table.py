@@ -126,7 +126,8 @@ RELEVANT_LABEL = Flag("relevant_label", None,
 SEARCH = (RUNTIME, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
 
 TASK_MODULE = Flag("task_module", None,
-                   "Module with tasks of your own, in this folder.",
+                   "Module with tasks of your own, in the current folder or "
+                   "in PYTHONPATH.",
                    affects_weights=False)
 
 

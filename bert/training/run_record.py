@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import bert
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints
@@ -44,6 +45,7 @@ class RunRecord:
     self.content = {
       "flags": dict(sorted(flags.values.items())),
       "versions": {
+        "bert": bert.__version__,
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
@@ -70,6 +72,7 @@ class RunRecord:
     """
     earlier = read_record(output_dir)
     if earlier:
+      self._log_version(output_dir, earlier)
       if is_training and continues:
         self.check(output_dir)
         self._log_changes(output_dir, earlier)
@@ -142,6 +145,17 @@ class RunRecord:
       if is_known and name in found and hashes.get(name) != found[name]:
         raise _other_value(name, now[name], output_dir, "another file")
 
+  def _log_version(self, output_dir, earlier):
+    """Logs whether another version of this code wrote the earlier record."""
+    before = earlier.get("versions", {}).get("bert", "unknown")
+    if before != bert.__version__:
+      logging.info(
+        "%s holds a run of another version of this code: %s, and this is %s",
+        output_dir,
+        before,
+        bert.__version__,
+      )
+
   def _log_changes(self, output_dir, earlier):
     """Logs flags and files that differ from those of the training."""
     began = f"the training in {output_dir} began with"
@@ -150,11 +164,12 @@ class RunRecord:
     for name, value in self._changed_flags(before).items():
       logging.warning(f"--{name}={value}: {began} {before[name]}; {remedy}")
     before, now = earlier["data"], self.content["data"]
-    changed = {n for n in before.keys() & now.keys() if before[n] != now[n]}
+    both = {*(before.keys() & now.keys()), "teacher"}
+    changed = {name for name in both if before.get(name) != now.get(name)}
     if "init_checkpoint" in changed:
       changed.discard("bert_config_file")  # It may lie beside the checkpoint.
     for name in sorted(changed):
-      if name in ("bert_config_file", "init_checkpoint"):
+      if name in ("bert_config_file", "init_checkpoint", "teacher"):
         logging.warning(f"--{name} is not the one that {began}; {remedy}")
       elif name.startswith("dev"):
         logging.warning(f"The {name} set is not the one that {began}; {remedy}")

@@ -506,13 +506,19 @@ class Task:
   ) -> Evaluation | None:
     """Writes the answers; returns their Evaluation if labels are known.
 
-    The default is a line of JSON for each, as `public` has it.
+    The default is a line of JSON for each: its id, which is its row number
+    unless the example has one, its inputs if the example is a dict that has
+    them, and what `public` gives.
     """
+    names = ["id", *(field.name for field in self.inputs)]
     path = os.path.join(folder, f"test_predictions{rows.suffix}.jsonl")
     with files.open_atomic(path, "w") as writer:
-      for answer in answers:
-        line = json.dumps(self.public(answer), ensure_ascii=False)
-        writer.write(line + "\n")
+      for number, answer in enumerate(answers):
+        example = rows.examples[number] if rows.examples else None
+        known = example if isinstance(example, dict) else {}
+        found = {name: known[name] for name in names if name in known}
+        line = {"id": str(number), **found, **self.public(answer)}
+        writer.write(json.dumps(line, ensure_ascii=False) + "\n")
     logging.info("%s: %s", path, plural(len(rows.examples or ()), "line"))
     return None
 

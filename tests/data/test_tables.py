@@ -259,6 +259,16 @@ class TestOfPrograms:
       path = write(tmp_path, name, rows.encode(written))
       assert tables.read_table(path, encoding=given).rows == [[text, "1"]]
 
+  def test_utf8_in_a_given_encoding(self, tmp_path, caplog):
+    for text in ("größer", "grosser"):
+      path = write(tmp_path, "x.csv", f"text\n{text}\n".encode())
+      tables.read_table(path, encoding="CP1252")
+      path_2 = write(tmp_path, "y.csv", f"text\n{text}\n".encode("cp1252"))
+      tables.read_table(path_2, encoding="cp1252")
+    assert caplog.messages == [
+      f"{path} is UTF-8, but read as CP1252; pass --encoding=utf-8"
+    ]
+
   @pytest.mark.parametrize(
     ("content", "given", "message"),
     [

@@ -138,6 +138,8 @@ CUSTOM --output_dir=FILES/trained
   FILES/damaged_task/task.json ... copy it again
 --output_dir=FILES/damaged_flags
   FILES/damaged_flags/flags.json is damaged ... copy it again
+--task_name= --do_train= --do_predict --init_checkpoint=FILES/modle
+  no checkpoint FILES/modle ... no folder FILES/modle
 --predict_file=FILES/good.tsv --do_train=
   FILES/out does not exist ... pass the --output_dir
 --interactive --output_dir=FILES/empty --do_train=

@@ -598,7 +598,7 @@ def test_keras_runs(reader):
 
 
 def test_embeddings_run(reader):
-  *_, in_python, _ = printed = reader.read("embeddings.md")
+  *_, in_python, _, _ = printed = reader.read("embeddings.md")
   assert (
     "eval_mrr_at_10"
     in (reader.folder / "faq_output/eval_results.txt").read_text()

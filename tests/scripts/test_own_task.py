@@ -82,8 +82,8 @@ def test_all_operations_are_listed():
 
 def test_it_trains_and_answers(folder):
   results = json.loads((folder / "trained/eval_results.json").read_text())
-  assert results["results"]["topic_accuracy"] == 1
-  assert results["results"]["tone_accuracy"] == 1
+  assert results["results"]["eval_topic_accuracy"] == 1
+  assert results["results"]["eval_tone_accuracy"] == 1
   record = json.loads((folder / "trained/task.json").read_text())
   assert record == {
     "task": "two labels",
@@ -93,6 +93,12 @@ def test_it_trains_and_answers(folder):
   }
   wanted = [{"topic": a, "tone": b} for a in TEXTS for b in TONES]
   assert answers_of(folder, "trained") == wanted
+  texts = [f"{a} {b}" for a in TEXTS.values() for b in TONES.values()]
+  lines = (folder / "trained/test_predictions.jsonl").read_text().splitlines()
+  assert list(map(json.loads, lines)) == [
+    {"id": str(n), "text": text, **answer}
+    for n, (text, answer) in enumerate(zip(texts, wanted, strict=True))
+  ]
   shown, _ = scripts.fork(
     folder / "two_labels.py",
     "--interactive",

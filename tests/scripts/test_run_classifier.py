@@ -521,6 +521,7 @@ def test_a_dry_run_measures_memory_and_leaves_nothing(files, tmp_path):
   printed, log = scripts.fork(
     "run_classifier.py", *command, "--do_train", "--dry_run", "--num_seeds=2"
   )
+  assert "--dry_run: measuring a few steps" in log
   task, *lines, seeds = printed.splitlines()
   assert seeds == "Each of the 2 seeds takes that time."
   assert task == "MRPC"

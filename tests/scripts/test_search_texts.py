@@ -148,7 +148,7 @@ MISTAKES = """
 --input_file=empty.txt --model_dir=release --index=none
   empty.txt has no texts; pass a file with texts
 --input_file=queries.txt --model_dir=pairs --index=none
-  pairs is a classification model; pass one that gives vectors
+  pairs is a classification model; pass one that gives vectors of texts, such as
 --index=none
   nothing to do; pass --query, --query_file
 "--query= "

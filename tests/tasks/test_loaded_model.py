@@ -1,5 +1,7 @@
 """`bert.load`: the same call for the model of every task."""
 
+import json
+import pathlib
 import subprocess
 import sys
 
@@ -80,6 +82,18 @@ def test_wrong_inputs_are_named(name, inputs, words, folders):
     model(inputs)
   for word in words:
     assert word in str(error.value)
+
+
+def test_the_columns_of_the_training_are_named(folders):
+  record = pathlib.Path(folders["multilabel"]) / "flags.json"
+  columns = {"text_a_column": "question", "text_b_column": "answer"}
+  record.write_text(json.dumps({"flags": columns, "data": {}}))
+  model = bert.load(folders["multilabel"])
+  with pytest.raises(UserError) as error:
+    model({"question": "a", "answer": "b"})
+  record.unlink()
+  words = "text_a was the column 'question' and text_b was the column 'answer'"
+  assert str(error.value).endswith(f"; in the training, {words}")
 
 
 @pytest.mark.parametrize(

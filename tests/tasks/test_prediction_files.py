@@ -244,9 +244,20 @@ class TestAnswerLines:
     ],
   )
   def test_errors_name_the_line(self, stub, content, message):
+    writer, stub = io.StringIO(), stub()
+    reader = io.BytesIO(content)
     with pytest.raises(ValueError, match=message) as error:
-      answered(content, stub())
+      prediction_files.answer_lines(stub, reader, "f.txt", writer)
     assert "\n" not in str(error.value)
+    assert not writer.getvalue()
+    assert not stub.calls
+
+  def test_a_file_is_read_from_where_it_stands(self):
+    """As after a shell's `read`."""
+    reader, writer = io.BytesIO(b"no\tno\nabc\n"), io.StringIO()
+    reader.readline()
+    prediction_files.answer_lines(Stub(), reader, "f.txt", writer)
+    assert writer.getvalue().splitlines()[1:] == ["0\t3"]
 
 
 class TestPipe:

@@ -1,5 +1,7 @@
 """The models that a command of run_classifier.py trains or uses."""
 
+import json
+
 import pytest
 
 from bert.errors import UserError
@@ -78,6 +80,17 @@ def test_the_scale_of_numbers(tmp_path, numbers, mean, deviation):
   settings = make_task(tmp_path, {}, **changes).settings
   assert settings.mean == pytest.approx(mean)
   assert settings.deviation == deviation
+
+
+def test_a_trained_model_recalls_how_its_table_was_read(tmp_path):
+  for name, text in assets_of(label_types.Classification("ab")).items():
+    (tmp_path / name).write_text(text)
+  flags = {"task_name": "custom", "encoding": "cp1252", "seed": 3}
+  (tmp_path / "flags.json").write_text(json.dumps({"flags": flags}))
+  assert runs.recall_flags("none", str(tmp_path)) == {
+    "task_name": ["custom"],
+    "encoding": "cp1252",
+  }
 
 
 def write_table(path, start, stop):

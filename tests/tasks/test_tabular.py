@@ -294,6 +294,27 @@ def test_too_few_labels(tmp_path, kind, labels, message):
 
 
 @pytest.mark.parametrize(
+  ("labels", "message"),
+  [
+    (["a", "a", *"bcd" * 8, *range(24)], None),  # 24 of 50 have their own.
+    ([*"ab" * 12, *range(26)], "28 distinct values in 50 rows, .*; pass the c"),
+    (range(60), "60 distinct .* the labels, or --regression to predict"),
+    ("abc" * 3 + "xyzuvw", None),
+  ],
+)
+def test_labels_that_do_not_repeat(tmp_path, labels, message):
+  path = labeled(tmp_path, map(str, labels))
+  processor = tabular.TableProcessor(train_file=path)
+  if message is None:
+    assert processor.get_labels() == sorted(set(map(str, labels)))
+    return
+  message = f"^--label_column=label of {re.escape(path)} has {message}"
+  with pytest.raises(ValueError, match=message) as error:
+    processor.get_labels()
+  assert is_one_line(error)
+
+
+@pytest.mark.parametrize(
   ("kind", "found", "message"),
   [
     (
@@ -454,6 +475,35 @@ class TestSplit:
     alone |= {sets.index(set())} if sets.count(set()) == 1 else set()
     if len(dev) <= len(labels) - len(alone):
       assert not in_dev & alone
+
+  @hypothesis.given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from("123")), min_size=2),
+    KINDS,
+    FRACTIONS,
+  )
+  def test_equal_texts_stay_together(self, rows, kind, fraction):
+    """White space does not make texts differ."""
+    examples = [
+      InputExample(str(n), f"text{' ' * (n % 3 + 1)}{text}", None, label)
+      for n, (text, label) in enumerate(rows)
+    ]
+    parts = tabular.split_examples(examples, kind, fraction, 1)
+    train, dev = ({e.text_a.split()[1] for e in part} for part in parts)
+    assert train
+    assert not train & dev
+    assert bool(dev) == (len(train | dev) > 1)
+    guids = [e.guid for part in parts for e in part]
+    assert sorted(guids, key=int) == [e.guid for e in examples]
+
+  def test_a_frequent_text_is_for_training(self):
+    """As empty texts are, which would else be half of the development set."""
+    same = [InputExample("x", "same", None, "a") for _ in range(20)]
+    for seed in range(9):
+      _, dev = tabular.split_examples(
+        made("ab" * 50) + same, "classification", 0.1, seed
+      )
+      assert len(dev) == 11
+      assert not {*dev} & {*same}
 
   def test_shares_are_sklearns(self):
     labels = ["a"] * 30 + ["b"] * 20

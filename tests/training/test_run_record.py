@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import bert
 from bert.errors import UserError
 from bert.training import flag_table, run_record
 from bert.training.flags import Flags, table
@@ -140,6 +141,31 @@ def test_changed_files_of_a_training(tmp_path, caplog, name, message):
   else:
     record.keep(str(tmp_path), True, True)
     assert f"--{name} is not the one that the training in" in caplog.text
+
+
+def test_another_teacher_is_named(tmp_path, caplog):
+  """As after it was trained again, or if there was none before."""
+  for before, now in (("a", "b"), (None, "a"), ("a", None), ("a", "a")):
+    for teacher, continues in ((before, False), (now, True)):
+      record = _record()
+      record.content["data"] |= {"teacher": teacher} if teacher else {}
+      record.keep(str(tmp_path), True, continues)
+    is_named = "--teacher is not the one that the training in" in caplog.text
+    assert is_named == (before != now)
+    caplog.clear()
+
+
+def test_another_version_is_named(tmp_path, caplog, monkeypatch):
+  caplog.set_level("INFO", "absl")
+  _record().keep(str(tmp_path), True, False)
+  _record().keep(str(tmp_path), True, True)
+  assert not caplog.text
+  began = bert.__version__
+  monkeypatch.setattr(bert, "__version__", "7.8.9")
+  _record().keep(str(tmp_path), True, True)
+  (line,) = caplog.messages
+  assert line.startswith(f"{tmp_path} holds a run of another version")
+  assert line.endswith(f": {began}, and this is 7.8.9")
 
 
 @pytest.mark.parametrize("text", ["[]", "[" * 10**5])
