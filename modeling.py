@@ -19,7 +19,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from bert import variables  # First: it imports quiet_start.
 import tensorflow as tf
@@ -174,13 +174,12 @@ def embed(
 
   Where E is not H, the sum is projected (Lan et al. 2020, section 3.1).
   """
-  deviation = config.initializer_range
   with variables.variable_scope("embeddings"):
     words, table = embedding_lookup(
       input_ids,
       config.vocab_size,
       config.embedding_width,
-      deviation,
+      config.initializer_range,
       use_one_hot_embeddings=use_one_hot_embeddings,
     )
     x = embedding_postprocessor(
@@ -188,7 +187,7 @@ def embed(
       use_token_type=config.type_vocab_size > 0,
       token_type_ids=token_type_ids,
       token_type_vocab_size=config.type_vocab_size,
-      initializer_range=deviation,
+      initializer_range=config.initializer_range,
       max_position_embeddings=config.max_position_embeddings,
       dropout_prob=config.hidden_dropout_prob,
       position_offset=config.position_offset,
@@ -197,7 +196,7 @@ def embed(
   if config.embedding_size is None:
     return x, table
   shape = [config.embedding_size, config.hidden_size]
-  weights = dense_weights("embeddings_project", shape, deviation)
+  weights = dense_weights("embeddings_project", shape, config.initializer_range)
   projected = affine(reshape_to_matrix(x), weights)
   return reshape_from_matrix(projected, get_shape_list(x)), table
 
@@ -208,16 +207,17 @@ def projections(
   weights: Sequence[DenseWeights],
   num_heads: int,
   activations: Sequence[Activation] = (None, None, None),
-) -> list[tf.Tensor]:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
   """Q [B, N, F, D] of [B, F, H], and K and V [B, N, T, D] of [B, T, H].
 
   The weights project vectors to N * D, for queries, keys and values.
   """
   inputs = queries_of, values_of, values_of
-  return [
+  query, key, value = (
     split_heads(affine(reshape_to_matrix(x), pair, activation), x, num_heads)
     for x, pair, activation in zip(inputs, weights, activations, strict=True)
-  ]
+  )
+  return query, key, value
 
 
 def attention(
@@ -307,7 +307,7 @@ def block_weights(
   config: BertConfig, precision: str = "float32"
 ) -> BlockWeights:
   """Requests a block's variables; casts kernels and biases to `precision`."""
-  weights = [
+  weights: list[Any] = [
     dense_weights(name, shape, config.initializer_range, precision)
     if shape[1:]
     else norm_weights(name, *shape)
@@ -354,7 +354,9 @@ def transformer_block(
     output = dropout(sublayer, config.hidden_dropout_prob, seed)
     return normalize(output + residual, norm, config.layer_norm_eps)
 
-  queries_of, mask = (select(x), select(mask)) if select else (x, mask)
+  queries_of = x
+  if select is not None:
+    queries_of, mask = select(x), None if mask is None else select(mask)
   heads = projections(
     queries_of, x, weights.attention, config.num_attention_heads
   )
