@@ -178,11 +178,11 @@ def recomputed(function: Callable) -> Callable:
 
   Between the passes, only its arguments stay in memory (Chen et al. 2016,
   arXiv:1604.06174). It must depend on nothing else, and draw random numbers
-  from seeds that are arguments. Only its first result is returned. Gradients
-  are those of `tf.gradients`, inside `tf.function`.
+  from seeds that are arguments. Gradients are those of `tf.gradients`, inside
+  `tf.function`.
 
   Args:
-    function: takes tensors, nested tuples of tensors, or None.
+    function: from tensors, nested tuples of tensors, or None, to a tensor.
 
   Raises:
     ValueError: a v1 graph is being built.
@@ -196,10 +196,10 @@ def recomputed(function: Callable) -> Callable:
     def compute(tensors):
       left = iter(tensors)
       filled = (arg if arg is None else next(left) for arg in flat)
-      return function(*tf.nest.pack_sequence_as(args, list(filled)))[0]
+      return function(*tf.nest.pack_sequence_as(args, list(filled)))
 
     @tf.custom_gradient
-    def first_result(*tensors):
+    def result(*tensors):
       def gradient(upstream):
         # Nothing may be computed again before the backward pass gets here. XLA
         # ignores control dependencies, so the arguments depend on the gradient.
@@ -210,7 +210,7 @@ def recomputed(function: Callable) -> Callable:
 
       return compute(tensors), gradient
 
-    return first_result(*(arg for arg in flat if arg is not None)), None
+    return result(*(arg for arg in flat if arg is not None))
 
   return call
 
@@ -226,31 +226,17 @@ def traced_once(function: Callable) -> Callable:
   return tf.function(function, autograph=False)
 
 
-def dense(
-  input_tensor: tf.Tensor,
-  units: int,
-  activation: Activation,
-  initializer: Callable[..., tf.Tensor],
-  name: str = "dense",
-) -> tf.Tensor:
-  """activation(x W + b), with variables `name/kernel` and `name/bias`.
-
-  Returns [rows, units] in the dtype of `input_tensor`, float [rows, width]. The
-  bias starts at 0.
-  """
-  assert_rank(input_tensor, 2)
-  shape = [input_tensor.shape[-1], units]
-  weights = dense_weights(name, shape, initializer, input_tensor.dtype)
-  return affine(input_tensor, weights, activation)
-
-
 def dense_weights(
   name: str,
   shape: Sequence[int],
-  initializer: Callable[..., tf.Tensor],
+  initializer_range: float,
   precision: str | tf.DType = "float32",
 ) -> DenseWeights:
-  """The weights of a dense layer of `shape`, cast to `precision`."""
+  """The weights of a dense layer of `shape`, cast to `precision`.
+
+  New kernels have that standard deviation; new biases are 0.
+  """
+  initializer = create_initializer(initializer_range)
   dtype = variables.storage_dtype(precision)
   with variables.variable_scope(name):
     kernel = variables.get_variable("kernel", shape, initializer, dtype)

@@ -69,12 +69,14 @@ def masked_lm_logits(
   output_weights: tf.Tensor | tf.Variable,
 ) -> tf.Tensor:
   """Logits [rows, V] of all word pieces from vectors [rows, H]."""
-  initializer = modeling.create_initializer(bert_config.initializer_range)
+  shape = [bert_config.hidden_size, bert_config.embedding_width]
   with variables.variable_scope("cls/predictions"):
     with variables.variable_scope("transform"):
-      activation = modeling.get_activation(bert_config.hidden_act)
-      x = modeling.dense(
-        x, bert_config.embedding_width, activation, initializer
+      weights = layers.dense_weights(
+        "dense", shape, bert_config.initializer_range
+      )
+      x = layers.affine(
+        x, weights, modeling.get_activation(bert_config.hidden_act)
       )
       x = modeling.layer_norm(x, epsilon=bert_config.layer_norm_eps)
     bias = variables.get_variable("output_bias", [bert_config.vocab_size])

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert import layers, variables
+from bert import variables
 from bert.data import downloads, records
 from bert.errors import UserError, check_known
 from bert.tasks import pretraining
@@ -194,10 +194,8 @@ def projections(
   N may be another number of heads than the model's.
   """
   x, weights = model.inputs[layer], model.blocks[layer][0].attention
-  parts = [layers.affine(layers.reshape_to_matrix(x), pair) for pair in weights]
-  return [
-    tf.cast(layers.split_heads(y, x, num_heads), tf.float32) for y in parts
-  ]
+  parts = modeling.projections(x, x, weights, num_heads)
+  return [tf.cast(y, tf.float32) for y in parts]
 
 
 def score_distance(

@@ -19,7 +19,6 @@ from tensorflow.python.eager import context
 import bert
 from bert import kernels
 from bert import layers
-import modeling
 from bert.data import records
 from bert.tasks import examples
 from bert.training import estimator
@@ -108,45 +107,6 @@ def test_a_compiled_step_may_contain_programs():
   np.testing.assert_allclose(run(x)[0], layers.gelu(x), atol=1e-6)
 
 
-def optimized_operations(function, *args):
-  """What TensorFlow runs for a function: {operation: what it is fused with}."""
-  rows, *others = (tf.TensorSpec(x.shape, x.dtype) for x in args)
-  rows = tf.TensorSpec([None, *rows.shape[1:]], rows.dtype)  # Any number.
-  concrete = tf.function(function, autograph=False).get_concrete_function(
-    rows, *others
-  )
-  options = tf.compat.v1.RunOptions(output_partition_graphs=True)
-  metadata = tf.compat.v1.RunMetadata()
-  values = [x.numpy() for x in args]
-  with tf.Graph().as_default() as graph:
-    tf.import_graph_def(concrete.graph.as_graph_def(), name="")
-    names = [x.name for x in (*concrete.inputs, *concrete.outputs)]
-    *inputs, output = map(graph.get_tensor_by_name, names)
-    with tf.compat.v1.Session(graph=graph) as session:
-      feed = dict(zip(inputs, values, strict=True))
-      session.run(output, feed, options, metadata)
-  return {
-    node.op: list(node.attr["fused_ops"].list.s)
-    for graph_def in metadata.partition_graphs
-    for node in graph_def.node
-  }
-
-
-@pytest.mark.parametrize(
-  ("precision", "is_fused"), [("float32", True), ("bfloat16", False)]
-)
-def test_bfloat16_products_use_the_matrix_unit(precision, is_fused):
-  """TensorFlow fuses products and biases but those of bfloat16."""
-  x, kernel = (tf.cast(matrix(n, 64, 64), precision) for n in range(2))
-  operations = optimized_operations(
-    lambda x, kernel, bias: modeling.affine(x, (kernel, bias)),
-    x,
-    kernel,
-    kernel[0],
-  )
-  assert any("FusedMatMul" in name for name in operations) == is_fused
-
-
 def run_with_onednn(nodeid):
   """Runs a test in a process whose TensorFlow starts with oneDNN."""
   command = [sys.executable, "-m", "pytest", "-p", "no:xdist", nodeid]
@@ -158,29 +118,6 @@ def run_with_onednn(nodeid):
     text=True,
   )
   assert result.returncode == 0, result.stdout + result.stderr
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is for x86")
-@pytest.mark.parametrize(
-  ("activation", "name"),
-  [(layers.gelu, b"GeluApproximate"), (layers.gelu_exact, b"GeluExact")],
-)
-def test_a_product_and_its_gelu_are_one_operation(request, activation, name):
-  if not kernels.HAS_ONEDNN:
-    run_with_onednn(request.node.nodeid)
-    return
-
-  def run(x, kernel, bias):
-    with kernels.enabled(True), kernels.forward_only():
-      return modeling.affine(x, (kernel, bias), activation)
-
-  x, kernel = matrix(), matrix(2, WIDTH, WIDTH)
-  operations = optimized_operations(run, x, kernel, kernel[0])
-  assert [b"BiasAdd", name] in operations.values()
-  expected = modeling.affine(x, (kernel, kernel[0]), activation)
-  np.testing.assert_allclose(
-    run(x, kernel, kernel[0]), expected, rtol=1e-5, atol=1e-5
-  )
 
 
 def fused_products(run):

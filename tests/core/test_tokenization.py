@@ -184,16 +184,6 @@ class TestFullTokenizer:
     assert tokenizer.tokenize(text) == expected
     assert tokenizer.tokenize(text) == expected
 
-  @given(st.lists(TEXTS, min_size=2, max_size=4))
-  def test_what_came_before_does_not_matter(self, small_vocab, texts):
-    tokenizer = tokenization.FullTokenizer(small_vocab)
-    expected = [plain_pipeline(t, tokenizer.vocab, True) for t in texts]
-    for _ in range(2):
-      for text, pieces in zip(texts, expected, strict=True):
-        result = tokenizer.tokenize(text)
-        assert result == pieces
-        result.append("a caller's own business")
-
   def test_a_wordpiece_tokenizer_of_a_users_own(self, tmp_path):
     class Characters:
       def __init__(self, vocab):
@@ -207,17 +197,6 @@ class TestFullTokenizer:
     assert tokenizer.tokenize("ab Ba") == ["ab", "[UNK]"]
     tokenizer.wordpiece_tokenizer = Characters(tokenizer.vocab)
     assert tokenizer.tokenize("ab Ba") == ["a", "b", "b", "a"]
-
-  def test_a_basic_tokenizer_of_a_users_own(self, tmp_path):
-    class Reversed:
-      def tokenize(self, text):
-        return [word[::-1] for word in text.split()]
-
-    vocab = write_vocab(tmp_path, "[UNK]", "ab", "ba", "a", "##b")
-    tokenizer = tokenization.FullTokenizer(vocab)
-    assert tokenizer.tokenize("ab ab aab") == ["ab", "ab", "[UNK]"]
-    tokenizer.basic_tokenizer = Reversed()
-    assert tokenizer.tokenize("ab bba") == ["ba", "ab", "##b"]
 
   @pytest.mark.parametrize(
     "change",

@@ -3,8 +3,6 @@
 import csv
 import gzip
 import io
-import itertools
-import json
 import logging
 import pathlib
 import re
@@ -421,89 +419,12 @@ class TestPlace:
     assert is_one_line(error)
 
 
-# Text with everything that a format might trip over.
-TRICKY = st.text(
-  st.one_of(
-    st.sampled_from("\t\n\r\",'\\|\u2028\u2029\x85\x0b\x0c\ufeff \0😀é"),
-    st.characters(exclude_categories=["Cs"]),
-  ),
-  max_size=8,
-)
-
-
-def tricky_tables(cell):
-  """Strategy: a header of different names, and rows."""
-  return st.integers(1, 4).flatmap(
-    lambda width: st.tuples(
-      st.lists(cell, min_size=width, max_size=width, unique=True),
-      st.lists(
-        st.lists(cell, min_size=width, max_size=width), min_size=1, max_size=5
-      ),
-    )
-  )
-
-
-def without(*characters):
-  return TRICKY.filter(lambda text: not set(characters) & set(text))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   return tmp_path_factory.mktemp("tables")
 
 
-class TestRoundTrips:
-  @hypothesis.given(tricky_tables(without("\0")), st.sampled_from(["", ".gz"]))
-  def test_csv(self, folder, table, packed):
-    names, rows = table
-    hypothesis.assume(names != [""] and not names[0].startswith("\ufeff"))
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(names)
-    writer.writerows(rows)
-    read = tables.read_table(write(folder, "x.csv" + packed, text.getvalue()))
-    assert read.names == names
-    # The writer quotes an empty text that is alone in its row, so it is read.
-    assert read.rows == rows
-
-  @hypothesis.given(
-    tricky_tables(without("\t", "\n", "\r")),
-    st.sampled_from(["\n", "\r\n", "\r"]),
-  )
-  def test_tsv(self, folder, table, newline):
-    names, rows = table
-    hypothesis.assume(names != [""] and not names[0].startswith("\ufeff"))
-    hypothesis.assume(rows[-1] != [""])
-    text = "".join("\t".join(row) + newline for row in [names, *rows])
-    read = tables.read_table(write(folder, "x.tsv", text))
-    assert read.names == names
-    assert read.rows == rows
-    assert read.lines == list(range(2, len(rows) + 2))
-
-  @hypothesis.given(
-    st.lists(
-      st.dictionaries(
-        TRICKY,
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.floats(allow_nan=False, allow_infinity=False)
-        | TRICKY
-        | st.lists(TRICKY),
-        max_size=4,
-      ),
-      min_size=1,
-      max_size=5,
-    ),
-    st.booleans(),
-    st.sampled_from(["\n", "\r\n"]),
-  )
-  def test_json_lines(self, folder, rows, ensure_ascii, newline):
-    lines = [json.dumps(row, ensure_ascii=ensure_ascii) for row in rows]
-    read = tables.read_table(write(folder, "x.jsonl", newline.join(lines)))
-    assert sorted(read.names) == sorted(set(itertools.chain(*rows)))
-    assert read.rows == [[row.get(name) for name in read.names] for row in rows]
-
+class TestAnyBytes:
   @hypothesis.given(st.binary(max_size=60), st.sampled_from(EXTENSIONS))
   def test_anything_else_is_a_value_error(self, folder, content, extension):
     path = write(folder, "any" + extension, content)

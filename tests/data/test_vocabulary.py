@@ -126,20 +126,6 @@ class TestLearnWordpiece:
       )
       assert ("[UNK]" in tokenizer.tokenize(line)) == too_long
 
-  @given(LINES)
-  def test_rare_characters_are_left_out(self, lines):
-    words = cut_and_count(lines).words
-    occurrences = collections.Counter(
-      "".join(word * n for word, n in words.items() if len(word) <= 200)
-    )
-    pieces = vocabulary.learn_wordpiece(words, 10**6, 0, 3)
-    learned = {piece.removeprefix("##") for piece in pieces[5:]}
-    assert all(occurrences[char] >= 3 for char in "".join(learned))
-    tokenizer = wordpiece_tokenizer(pieces)
-    for word in words:
-      is_known = len(word) <= 200 and all(occurrences[c] >= 3 for c in word)
-      assert ("[UNK]" not in tokenizer.tokenize(word)) == is_known
-
   @pytest.mark.parametrize("parallel", ["true", "false"])
   def test_is_deterministic(self, parallel, monkeypatch):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", parallel)

@@ -87,22 +87,6 @@ def test_attention_of_a_pair(tmp_path, goldens, flags):
   assert f"{len(tokens)} tokens, {layers} layers of {heads} heads" in out
 
 
-def test_attention_is_computed_once(goldens, monkeypatch):
-  calls = []
-  softmax = tf.nn.softmax
-  monkeypatch.setattr(
-    tf.nn, "softmax", lambda x: calls.append(x.shape) or softmax(x)
-  )
-  monkeypatch.setattr(modeling, "traced_once", lambda block: block)
-  model = _model(goldens)
-  tokens = ["[CLS]", "the", "end", "[SEP]"]
-  found = visualize.attention_probs(model, tokens, [0, 0, 0, 1])
-  assert len(calls) == model.config.num_hidden_layers
-  bert = _bert(goldens, _ids(goldens, tokens), [0, 0, 0, 1])
-  expected = np.concatenate(bert.get_all_attention_probs())
-  np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-
-
 def _model(goldens):
   folder = goldens / "model"
   config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))

@@ -171,31 +171,6 @@ class TestGoldens:
     for path in folders[0].iterdir():
       assert path.read_bytes() == (folders[1] / path.name).read_bytes()
 
-  def test_a_threshold_decides(self, goldens):
-    golden = Golden(goldens, "squad_v2")
-    odds = json.loads((golden.folder / "null_odds.json").read_text())
-    nbest = json.loads((golden.folder / "nbest_predictions.json").read_text())
-    middle = sorted(odds.values())[len(odds) // 2]
-    names = ("n_best_size", "max_answer_length", "version_2_with_negative")
-    settings = DecodingSettings(**{name: golden.meta[name] for name in names})
-    results = {result.unique_id: result for result in golden.results}
-    silent = 0
-    for index, asked in enumerate(golden.examples):
-      windows = [f for f in golden.features if f.example_index == index]
-      answer = squad_decoding.answer_question(
-        asked,
-        windows,
-        [results[window.unique_id] for window in windows],
-        settings,
-        golden.meta["do_lower_case"],
-      ).at_threshold(middle)
-      texts = (entry["text"] for entry in nbest[asked.qas_id])
-      assert answer.best_text == next(filter(None, texts))
-      is_null = odds[asked.qas_id] > middle
-      assert answer.text == ("" if is_null else answer.best_text)
-      silent += is_null
-    assert silent == sum(value > middle for value in odds.values()) > 0
-
 
 def plain_texts(words, windows, results, settings):
   """The n best texts by the definition: all spans, sorted by all that decides.
@@ -373,27 +348,6 @@ class TestFinalText:
     text = squad_decoding.get_final_text(pred_text, "Mr. Smith, Jr.", False)
     assert text == expected
 
-  @hypothesis.given(
-    st.lists(
-      st.text("aAbBéÉ1.,'-(北", min_size=1, max_size=5), min_size=1, max_size=5
-    ),
-    st.data(),
-  )
-  def test_characters_are_found_again(self, words, data):
-    marks = ".,'-(北"
-    folded = str.maketrans("aAbBéÉ", "aabbee")
-    parts = "".join(f" {c} " if c in marks else c for c in " ".join(words))
-    parts = parts.translate(folded).split()
-    first = data.draw(st.integers(0, len(parts) - 1))
-    last = data.draw(st.integers(first, len(parts) - 1))
-    pred_text = " ".join(parts[first : last + 1])
-    orig_text = " ".join(words)
-    text = squad_decoding.get_final_text(pred_text, orig_text, True)
-    assert text in orig_text
-    assert text == text.strip(" ")
-    same = text.translate(folded).replace(" ", "")
-    assert same == pred_text.replace(" ", "")
-
 
 def read(tokenizer, text, length=384):
   """A question on a text, and its windows."""
@@ -514,27 +468,3 @@ class TestFiles:
     assert texts == {"x": "a", "y": "", "z": "a"}
     assert list(nbest) == list(odds) == ["x", "y", "z"]
     assert odds["x"] == odds["z"] == -2.0
-
-  @hypothesis.given(
-    st.dictionaries(st.text(), st.tuples(st.text(), st.floats(-1e9, 1e9)))
-  )
-  def test_as_json_dumps_writes_it(self, tmp_path_factory, members):
-    folder = tmp_path_factory.mktemp("json")
-    paths = [folder / name for name in ("p.json", "n.json", "o.json")]
-    answers = {
-      name: squad_decoding.Answer(
-        text,
-        [squad_decoding.Candidate(text, 0.1 + odds, odds, -odds)] * 2,
-        text,
-        odds,
-      )
-      for name, (text, odds) in members.items()
-    }
-    squad_decoding.write_answers(answers, *map(str, paths))
-    expected = (
-      {name: answer.text for name, answer in answers.items()},
-      {n: [e._asdict() for e in a.nbest] for n, a in answers.items()},
-      {name: answer.null_odds for name, answer in answers.items()},
-    )
-    for path, content in zip(paths, expected, strict=True):
-      assert path.read_text() == json.dumps(content, indent=4) + "\n"

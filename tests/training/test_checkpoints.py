@@ -396,17 +396,6 @@ class TestSaveTrainingCheckpoint:
       checkpoints.latest_valid(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == before
 
-  def test_tensorflow_finds_the_newest(self, tmp_path):
-    save(tmp_path, 9, 10, 11, keep_max=2)
-    newest = str(tmp_path / "model.ckpt-11")
-    assert tf.train.latest_checkpoint(str(tmp_path)) == newest
-    state = tf.train.get_checkpoint_state(str(tmp_path))
-    assert state.model_checkpoint_path == newest
-    assert list(state.all_model_checkpoint_paths) == [
-      str(tmp_path / "model.ckpt-10"),
-      newest,
-    ]
-
   @pytest.mark.parametrize("name", ["run [1]*?", "run \\1", "run [1"])
   def test_a_folder_with_a_pattern_for_a_name(
     self, tmp_path, monkeypatch, name

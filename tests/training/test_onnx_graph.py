@@ -45,18 +45,16 @@ def test_an_activation_that_only_tensorflow_has():
 class _Pooled(modeling.BertModel):
   """With the mean of all tokens in place of the first."""
 
-  @property
-  def pooled_output(self):
-    return tf.reduce_mean(self.sequence_output, axis=1)
+  def get_pooled_output(self):
+    return tf.reduce_mean(self.get_sequence_output(), axis=1)
 
 
 class _Scaled(modeling.BertModel):
   """With a new variable, from 0 on."""
 
-  @property
-  def sequence_output(self):
+  def get_sequence_output(self):
     scale = variables.get_variable("scale", [])
-    return (1 + scale) * super().sequence_output
+    return (1 + scale) * super().get_sequence_output()
 
 
 CONFIGS = (
