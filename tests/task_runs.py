@@ -231,7 +231,10 @@ RUNS = {
     _write_two_labels,
     ("test_predictions.jsonl",),
     lambda folder: ["the city is old and great", "the city was in the war"],
-    read_lines,
+    lambda text: [
+      {name: row[name] for name in ("topic", "tone")}
+      for row in read_lines(text)
+    ],
   ),
 }
 

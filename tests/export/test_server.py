@@ -61,6 +61,8 @@ class Fake(LoadedModel):
     kind: the kind of task.
   """
 
+  _weights = "model.ckpt-1"
+
   def __init__(self, inputs, outputs, answer, kind=""):
     types_of = outputs.items()
     self.task = types.SimpleNamespace(inputs=inputs, output_types=types_of)
