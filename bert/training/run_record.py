@@ -7,6 +7,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -202,7 +203,7 @@ def _finite(content):
   return None if is_number and not math.isfinite(content) else content
 
 
-def read_record(output_dir: str) -> dict[str, dict | list] | None:
+def read_record(output_dir: str) -> dict[str, Any] | None:
   """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
   record = files.read_json(path, dict)
