@@ -4,6 +4,8 @@ Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
 a number; see `bert/tasks/labels.py`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Masks rows of pre-training data as they are read, anew in each epoch."""
 
+from __future__ import annotations
+
 import functools
 import random
 from collections.abc import Callable, Mapping

@@ -3,6 +3,8 @@
 All take vectors of length 1, so that their products are cosines.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 

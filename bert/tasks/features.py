@@ -6,6 +6,8 @@ found.tokens  # ["[CLS]", "jim", "henson", "was", ...]
 found.values  # float32 [tokens, layers, H]
 """
 
+from __future__ import annotations
+
 import bisect
 import dataclasses
 import math

@@ -4,6 +4,8 @@ A label type encodes the label of an example for the loss, computes the loss of
 logits, and turns logits into predictions.
 """
 
+from __future__ import annotations
+
 import collections
 import math
 from collections.abc import Sequence

@@ -9,6 +9,8 @@ positions per row; unused ones have weight 0. Rows without
     model.train(inputs.input_fn_from_rows(files, True), 32, 100000)
 """
 
+from __future__ import annotations
+
 import collections
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -7,6 +7,8 @@ al. 2020, "TinyBERT"), scores of attention (TinyBERT), or relations (Wang et al.
 before.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 

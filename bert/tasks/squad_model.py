@@ -4,6 +4,8 @@ Devlin et al. (2019), sections 4.2 and 4.3. `SquadTask` trains on SQuAD's files,
 answers their questions, and scores the answers.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools

@@ -5,6 +5,8 @@ word piece. The labels mark entities (see `entities`), or are any others,
 such as parts of speech.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import itertools
