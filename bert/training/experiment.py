@@ -129,6 +129,7 @@ class Experiment:
       self._model_files.config,
       task.head_shapes(self._model_files.config),
       settings.init_checkpoint,
+      is_used=not self._is_trained,
     )
     if not (settings.do_train or has_heads or self._is_trained):
       raise no_trained_model(settings.output_dir, settings.init_checkpoint)

@@ -44,6 +44,7 @@ class RunRecord:
       hashes["init_checkpoint"] = hash_of_weights(flags.init_checkpoint)
     self.content = {
       "flags": dict(sorted(flags.values.items())),
+      "given": dict(sorted(flags.given.items())),
       "versions": {
         "bert": bert.__version__,
         "python": platform.python_version(),

@@ -23,20 +23,24 @@ def check_init_checkpoint(
   config: modeling.BertConfig,
   head_shapes: Mapping[str, list[int]],
   init_checkpoint: str | None,
+  is_used: bool = True,
 ) -> bool:
-  """Whether a checkpoint, which must fit the model, has its `head_shapes`."""
+  """Whether a checkpoint, which must fit the model, has its `head_shapes`.
+
+  A run that has weights of its own already does not use it.
+  """
   if init_checkpoint is None:
     return False
   wanted = {**modeling.variable_shapes(config), **head_shapes}
   optional = {*head_shapes, *checkpoints.POOLER}
   weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
   skipped = weights.skipped
-  if not skipped.isdisjoint(checkpoints.POOLER):
+  if is_used and not skipped.isdisjoint(checkpoints.POOLER):
     logging.warning(
       "%s has no pooler; it is initialized randomly", weights.prefix
     )
   missing = [n for n in head_shapes if n in skipped and n.startswith(_HEADS)]
-  if missing:
+  if is_used and missing:
     logging.warning(
       "%s has no %s for pre-training; they are initialized randomly",
       weights.prefix,

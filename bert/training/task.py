@@ -139,7 +139,8 @@ class Task:
 
   kind = ""  # name of the kind of task, in the registry and in task.json
   Settings = Settings
-  inputs: Sequence[Field] = (Field("text"),)  # the parts of one input
+  # The parts of one input: `Field`s, or names of required texts.
+  inputs: Sequence[Field] = (Field("text"),)
   # Name of each output of `public`, and its type, one of TensorFlow's, such as
   # "DT_STRING"; for clients of the server.
   output_types: Sequence[tuple[str, str]] = ()
@@ -160,6 +161,9 @@ class Task:
   finds_duplicates = False  # whether `log_data` warns of examples in both sets
   style = ""  # CSS of `section`
   distillation: Distillation | None = None  # from a teacher
+
+  def __init_subclass__(cls):
+    cls.inputs = [Field(x) if isinstance(x, str) else x for x in cls.inputs]
 
   def __init__(
     self,
