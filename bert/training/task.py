@@ -163,7 +163,8 @@ class Task:
   distillation: Distillation | None = None  # from a teacher
 
   def __init_subclass__(cls):
-    cls.inputs = [Field(x) if isinstance(x, str) else x for x in cls.inputs]
+    if isinstance(cls.inputs, Sequence):  # And no property.
+      cls.inputs = [Field(x) if isinstance(x, str) else x for x in cls.inputs]
 
   def __init__(
     self,
