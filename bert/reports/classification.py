@@ -12,6 +12,7 @@ from bert.reports import charts, html, training_page, verdict
 from bert import metrics
 
 _MAX_ERRORS = 50
+_THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 
@@ -176,9 +177,25 @@ def _calibration(key, evaluation):
 
   caption = f"On the dotted line, the probability is the {share}; below it, "
   caption += "the model is overconfident."
-  return f"<h3>Calibration</h3><p>{text}</p>" + charts.figure(
+  figure = charts.figure(
     key, f"Probability of {subject}", caption, (4.6, 3.8), draw
   )
+  page = f"<h3>Calibration</h3><p>{text}</p>{figure}"
+  return page if several else page + _thresholds(evaluation)
+
+
+def _thresholds(evaluation):
+  """What is left, and correct, if a person answers what is less probable."""
+  probabilities = evaluation.probabilities.max(axis=1)
+  correct = evaluation.predictions == evaluation.label_ids
+  rows = []
+  for threshold in _THRESHOLDS:
+    kept = probabilities >= threshold
+    if kept.any():
+      numbers = (np.mean(kept), np.mean(correct[kept]))
+      rows.append(html.number_row(f"{threshold:g}", numbers))
+  columns = ("probability at least", "#share of the rows", "#their accuracy")
+  return html.table("Rows above a threshold", columns, rows) if rows else ""
 
 
 def _bins(evaluation, probabilities):

@@ -520,6 +520,11 @@ class ClassificationTask(Task):
     self.settings = dataclasses.replace(self.settings, temperatures=found)
     shown = ", ".join(f"{value:.3g}" for value in found)
     logging.info("Calibrated with the temperature %s", shown)
+    if 1.0 in found:
+      logging.warning(
+        "--calibrate: without errors, the development set does not show how "
+        "sure the model may be, so probabilities stay; calibrate on more rows"
+      )
 
   def score(
     self, rows: RowSet, answers: Iterable[Prediction]

@@ -198,6 +198,16 @@ def test_labels_and_confusions_are_counted(page):
   ]
 
 
+def test_a_threshold_leaves_the_more_probable_rows(page):
+  # Of 0.75, 0.625, 0.75 and 0.875, the second and the last are wrong.
+  assert page.tables["Rows above a threshold"][1:] == [
+    ["0.5", "1.0000", "0.5000"],
+    ["0.6", "1.0000", "0.5000"],
+    ["0.7", "0.7500", "0.6667"],
+    ["0.8", "0.2500", "0.0000"],
+  ]
+
+
 def test_many_labels_have_a_table_of_what_is_confused_most(write):
   labels = [f"label {i}" for i in range(21)]
   # 7 is taken for 3 twice, 5 for 4 once; 5 for 5 once.

@@ -53,9 +53,9 @@ def test_each_of_several_labels_has_its_own():
   assert found[2] == 1
 
 
-def test_without_an_error_the_temperature_is_bounded():
+def test_without_an_error_the_temperature_stays():
   (found,) = calibration.fit_temperatures(LOGITS, LOGITS.argmax(1))
-  assert found == pytest.approx(0.05)
+  assert found == 1
   (found,) = calibration.fit_temperatures(LOGITS, LOGITS.argmin(1))
   assert found == pytest.approx(20)
 
