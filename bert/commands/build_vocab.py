@@ -107,14 +107,17 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
   text_files.check_utf8(flags.extend)
   old = tokenization.FullTokenizer(flags.extend, flags.do_lower_case)
-  given = f"--extend={flags.extend}"
   if not old.splits_words:
-    raise UserError(f"{given} has no word pieces; pass a vocab.txt")
-  if len(old.vocab) <= max(old.vocab.values(), default=-1):
     raise UserError(
-      f"{given} has a piece in two lines; replace the first by another piece"
+      f"--extend={flags.extend} has no word pieces; pass a vocab.txt"
     )
-  vocabulary.check_special_pieces(old, given)
+  if repeated := vocabulary.find_repeated(old, flags.extend):
+    piece, first, last = repeated
+    raise UserError(
+      f"--extend={flags.extend} has {piece!r} in lines {first} and {last}; "
+      f"replace line {first}, whose id is unused, by a new piece"
+    )
+  vocabulary.check_special_pieces(old, f"--extend={flags.extend}")
   model_flags.warn_of_casing(flags, old.vocab, flags.extend)
   if flags.init_checkpoint:
     from bert.tasks import extended_model  # Needs NumPy.
@@ -123,6 +126,7 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
     prefix, config = extended_model.find_base(
       flags.init_checkpoint, flags.do_lower_case
     )
+    given = f"--extend={flags.extend}"
     model_folder.check_size(old, config, given, f"the model {prefix}")
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
     known = tokenization.load_vocab(path) if files.exists(path) else {}

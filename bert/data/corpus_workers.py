@@ -1,8 +1,10 @@
 """Writes the records of a corpus on this machine, with several processes.
 
-with workspace(["wiki.tfrecord"]) as (paths, prefix):
-  corpus = scan(["wiki.txt.gz"], 8_000_000, 2, spool=prefix)
-  write_records(corpus, config, paths, prefix, num_workers=8)
+    with workspace(["wiki.tfrecord"]) as (paths, prefix):
+      corpus = scan(["wiki.txt.gz"], 8_000_000, 2, spool=prefix)
+      write_records(corpus, config, paths, prefix, num_workers=8)
+
+The files do not depend on the number of processes.
 """
 
 import collections
@@ -56,7 +58,8 @@ def write_records(
     paths: the files to write. The records of shard k go to the files in turn,
       beginning with the k-th.
     prefix: prefix of temporary files.
-    num_workers: number of processes that share the shards; 1 is this process.
+    num_workers: number of processes that share the shards; at most one means
+      this process.
     documents_done: called with numbers of documents, `dupe_factor` times in
       total for each document.
 
@@ -84,6 +87,7 @@ def write_records(
 
 
 def _write_shard(shard, config, writers, document_done=lambda: None):
+  """Writes the records of a shard; returns their counts."""
   encoded, counts = records_of_shard(shard, config, document_done)
   for number, writer in enumerate(writers):
     first = (number - shard.index) % len(writers)
@@ -100,11 +104,13 @@ def _results(shards, config, num_outputs, prefix, num_workers):
   )
   submitted = []
   try:
-    for shard in shards:
-      stem = f"{prefix}shard-{shard.index:05d}-"
-      parts = [f"{stem}{number}" for number in range(num_outputs)]
-      task = executor.submit(_write_parts, shard, config, parts)
-      submitted.append((shard, parts, task))
+    # Ctrl-C ends this process, and then the workers end.
+    with _interrupts_ignored():
+      for shard in shards:
+        stem = f"{prefix}shard-{shard.index:05d}-"
+        parts = [f"{stem}{number}" for number in range(num_outputs)]
+        task = executor.submit(_write_parts, shard, config, parts)
+        submitted.append((shard, parts, task))
     for shard, parts, task in submitted:
       yield shard, parts, task.result()
   except BaseException as error:
@@ -126,9 +132,22 @@ def _write_parts(shard, config, parts):
     return _write_shard(shard, config, writers)
 
 
+@contextlib.contextmanager
+def _interrupts_ignored():
+  """Ignores Ctrl-C, also in processes that are started meanwhile."""
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  try:
+    yield
+  finally:
+    # A handler that was not installed from Python is returned as None.
+    signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
+
+
 def _start_worker():
-  """Ends this process with its parent, killed or not, and not by Ctrl-C."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  """Ends this process when its parent ends, even if the parent is killed."""
   threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import tokenization
 from bert.errors import UserError
+from bert.data import files
 
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50
@@ -328,3 +329,16 @@ def check_special_pieces(
         f"{path} has no piece {piece}; pass the file that came with the model, "
         f"or that of a released one"
       )
+
+
+def find_repeated(
+  tokenizer: tokenization.FullTokenizer, path: str
+) -> tuple[str, int, int] | None:
+  """A piece that a vocabulary repeats, its first line and its last, or None."""
+  # A piece gets the id of its last line, so the ids of repeated lines are free.
+  unused = set(range(len(tokenizer.vocab))) ^ set(tokenizer.vocab.values())
+  if not unused:
+    return None
+  first = min(unused)
+  piece = files.read_bytes(path).split(b"\n")[first].decode().strip()
+  return piece, first + 1, tokenizer.vocab[piece] + 1

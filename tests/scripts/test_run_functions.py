@@ -114,6 +114,8 @@ def test_a_function_does_what_the_command_does(files, tmp_path):
     do_eval="true",
   )
   assert again == pytest.approx(found[0])
+  given = json.loads((shell / "flags.json").read_text())["given"]
+  assert run_classifier.run(**given) == pytest.approx(found[0], rel=1e-5)
   assert "task_name" not in absl_flags.FLAGS
 
 
