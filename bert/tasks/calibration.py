@@ -17,6 +17,8 @@ def fit_temperatures(
 ) -> tuple[float, ...]:
   """The best temperature, or that of each label if a row may have several.
 
+  It is 1 where no row is an error, as then no temperature is the best.
+
   Args:
     logits: float [rows, C].
     label_ids: the index of the label of each row [rows], or 0 and 1 [rows, C].
@@ -36,7 +38,7 @@ def _fit_label(logits, is_label):
 
 
 def _fit(logits, label_ids):
-  # Without an error, the best temperature is 0, of which 0.05 is no estimate.
+  # Without an error, the loss only falls as the temperature does.
   if (logits.argmax(axis=1) == label_ids).all():
     return 1.0
   # On use, as in `metrics`.
