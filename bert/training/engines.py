@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 FOLDER = "onnx"
 
 # Files that were made before a change of these are not used.
-_CODE = (modeling, kernels, layers, onnx_graph)
+_CODE = (modeling, kernels, layers, onnx_graph, quantization)
 
 
 class EncodedBatch(onnx_graph.EncoderOutputs):
@@ -137,25 +137,28 @@ class GraphEncoder:
     python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
     lock = threading.Lock()
 
-    def export(**options):
+    def make(**options):
       model, weights = self.model, self._weights
-      path = _exported_encoder(model, weights, wanted, self._before, **options)
-      if precision != runtimes.INT8:
-        return path
-      args = self._runtime, model, weights, self._length
-      return _quantized_encoder(path, *args, **options)
+      encoder = _exported_encoder(
+        model, weights, wanted, self._before, **options
+      )
+      if precision == runtimes.INT8:
+        args = self._runtime, model, weights, self._length
+        encoder = _quantized_encoder(encoder, *args, **options)
+      return load(package, encoder, precision)
 
-    encoder = export()
     load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
     try:
-      compute = load(package, encoder, precision)
-    except Exception as error:  # Each runtime has its own.
-      if isinstance(encoder, bytes):
-        raise
+      compute = make()
+    except (UserError, OSError):
+      raise
+    except Exception as error:  # Each package has its own.
+      folder = os.path.dirname(self._weights.prefix)
       reason = shortened(" ".join(str(error).split()))
-      logging.warning("%s is damaged (%s); exporting it again", encoder, reason)
-      encoder = export(reuses=False)
-      compute = load(package, encoder, precision)
+      logging.warning(
+        "%s/%s is damaged (%s); exporting again", folder, FOLDER, reason
+      )
+      compute = make(reuses=False)
 
     def run(sequences):
       inputs = {}
@@ -221,7 +224,7 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
   if is_local and _write(path, content, "Exported", start):
     with contextlib.suppress(OSError):  # Of older weights.
       for name in files.listdir(folder):
-        if name.startswith(f"{kind}-") and name != os.path.basename(path):
+        if name.startswith((f"{kind}-", "int8-")) and before not in name:
           files.remove(os.path.join(folder, name))
     return path
   logging.warning("%s cannot be written; the next start exports again", path)

@@ -28,14 +28,18 @@ def measure(
 ) -> dict[str, dict[str, float]] | None:
   """The metrics of a model in float32 and, by `predictor`, in int8.
 
-  None if there are no rows beside the model, or if rows alone have no metrics.
+  None without rows of this length beside the model, or if they have no metrics.
   """
   rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
   path = path_of(model, runtime)
-  known = files.read_json(path, dict)
-  if known or not (task.scores_rows and files.exists(rows_path)):
-    return known
-  rows = _read(rows_path, task)
+  try:
+    known = files.read_json(path, dict)
+    if known or not (task.scores_rows and files.exists(rows_path)):
+      return known
+    rows = _read(rows_path, task)
+  except UserError as error:
+    logging.warning("The loss by int8 is not measured: %s", error)
+    return None
 
   def compute_full():
     full = Predictor(model, task, precision="float32", runtime=runtime)

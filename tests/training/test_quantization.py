@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 
 import numpy as np
@@ -47,6 +48,12 @@ def test_vectors_are_near(golden, goldens, tmp_path, runtime, caplog):
   assert "Quantized" not in caplog.text
   assert path.stat().st_mtime_ns == before
   np.testing.assert_array_equal(again[0]["vector"], small[0]["vector"])
+  # A damaged file in float32 is not quantized, but replaced.
+  path.unlink()
+  (full_path,) = (tmp_path / "onnx").glob("*.onnx")
+  os.truncate(full_path, 1000)
+  again = bert.load(folder, runtime=runtime, precision="int8")(TEXTS)
+  np.testing.assert_array_equal(again[0]["vector"], small[0]["vector"])
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +79,13 @@ def test_the_loss_of_accuracy_is_written(trained, tmp_path, runtime):
     assert found["float32"][name] == pytest.approx(results[name], abs=1e-3)
     assert found["int8"][name] == pytest.approx(results[name], abs=0.2)
   assert found["int8"]["eval_loss"] != found["float32"]["eval_loss"]
+  # Rows of another length say nothing, but the model answers.
+  path.unlink()
+  model = bert.load(
+    folder, runtime=runtime, precision="int8", max_seq_length=32
+  )
+  assert model(("the city", "Jim"))["label"]
+  assert not path.exists()
 
 
 def test_a_task_whose_rows_have_several_sequences(golden, goldens, tmp_path):
