@@ -1,6 +1,6 @@
 """Other runtimes than TensorFlow for the encoder of a trained model.
 
-    encoder = GraphEncoder("openvino", "int8", model, 128)
+    encoder = GraphEncoder("openvino", "int8", model)
     with store:  # In a tf.function.
       vectors = encoder(features, lambda bert: bert.get_pooled_output())
 
@@ -72,18 +72,13 @@ class GraphEncoder:
     precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that if
       the processor supports it, else float32. It may be set to another one.
     model: its checkpoint may be unknown yet: then it is that of the store.
-    length: the positions of a row.
   """
 
   def __init__(
-    self,
-    runtime: str,
-    precision: str | None,
-    model: model_folder.Model,
-    length: int,
+    self, runtime: str, precision: str | None, model: model_folder.Model
   ):
     self.model, self.precision = model, precision
-    self._runtime, self._length = runtime, length
+    self._runtime = runtime
     # Of the model before its checkpoint is opened.
     self._before = fingerprint(model) if model.checkpoint else None
     self._engines = {}
@@ -138,13 +133,11 @@ class GraphEncoder:
     lock = threading.Lock()
 
     def make(**options):
-      model, weights = self.model, self._weights
       encoder = _exported_encoder(
-        model, weights, wanted, self._before, **options
+        self.model, self._weights, wanted, self._before, **options
       )
       if precision == runtimes.INT8:
-        args = self._runtime, model, weights, self._length
-        encoder = _quantized_encoder(encoder, *args, **options)
+        encoder = _quantized_encoder(encoder, self._runtime, **options)
       return load(package, encoder, precision)
 
     load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
@@ -189,7 +182,12 @@ def _load_openvino(package, encoder, precision):
   compiled = core.compile_model(
     core.read_model(encoder),
     "CPU",
-    {"INFERENCE_PRECISION_HINT": hint, "PERFORMANCE_HINT": "LATENCY"},
+    {
+      "INFERENCE_PRECISION_HINT": hint,
+      "PERFORMANCE_HINT": "LATENCY",
+      # Activations share a range in groups of so many, if weights are int8.
+      "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128,
+    },
   )
   logging.info("OpenVINO computes in %s", precision)
   return lambda inputs: list(compiled(inputs).values())
@@ -242,7 +240,7 @@ def _write(path, content, what, start):
   return False
 
 
-def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
+def _quantized_encoder(encoder, runtime, reuses=True):
   """The path of the encoder in int8, or its content, given those in float32."""
   is_file = not isinstance(encoder, bytes)
   if is_file:
@@ -251,18 +249,11 @@ def _quantized_encoder(encoder, runtime, model, weights, length, reuses=True):
       return path
   start = time.monotonic()
   content = files.read_bytes(encoder) if is_file else encoder
-  flag = f"--precision={runtimes.INT8}"
-  if runtime == "openvino":
-    vocab, special = model.tokenizer.vocab, model.tokenizer.special
-    batches = quantization.calibration_batches(
-      os.path.dirname(weights.prefix),
-      model.config.vocab_size,
-      (vocab[special.cls], vocab[special.sep]),
-      length,
-    )
-    content = quantization.static(content, batches, flag)
-  else:
-    content = quantization.dynamic(content, flag)
+  quantize = {
+    "onnxruntime": quantization.dynamic,
+    "openvino": quantization.weights,
+  }[runtime]
+  content = quantize(content, f"--precision={runtimes.INT8}")
   is_written = is_file and _write(path, content, "Quantized", start)
   return path if is_written else content
 

@@ -180,9 +180,8 @@ class Experiment:
       if settings.runtime != runtimes.TENSORFLOW:
         # The weights are those that the Estimator loads.
         used = model_folder.Model(self._model_files.config, task.tokenizer, "")
-        length = task.feature_spec(False)["input_mask"].shape[-1]
         self._encoder = engines.GraphEncoder(
-          settings.runtime, settings.precision, used, length
+          settings.runtime, settings.precision, used
         )
       model = self._build_estimator()
       self._train_or_load(model)

@@ -100,7 +100,7 @@ class Predictor:
     model_folder.check_vocabulary(model)
     self._encoder = None
     if runtime != runtimes.TENSORFLOW:
-      self._encoder = engines.GraphEncoder(runtime, precision, model, length)
+      self._encoder = engines.GraphEncoder(runtime, precision, model)
     wanted = modeling.variable_shapes(model.config)
     weights = checkpoints.load_weights(
       model.checkpoint,

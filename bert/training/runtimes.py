@@ -36,7 +36,5 @@ def check_runtime(runtime: str, precision: str | None) -> None:
       f"--precision={precision} is not one of {', '.join(known)}, those of "
       f"{flag}; pass one{remedy}"
     )
-  if precision == INT8:
-    require_package("onnxruntime", f"--precision={INT8}", REQUIREMENTS)
   if runtime != TENSORFLOW:
     require_package(runtime, flag, REQUIREMENTS)
