@@ -105,7 +105,7 @@ RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                "What runs the encoder. For onnxruntime and openvino, the "
                "encoder is exported once to an ONNX file beside the "
                "checkpoint. openvino uses bfloat16 where the processor "
-               "supports it, unless --precision is given.",
+               "supports it, unless --precision is given or has a default.",
                choices=runtimes.RUNTIMES)
 
 ANN = Flag("ann", None,
