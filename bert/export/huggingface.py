@@ -209,14 +209,19 @@ def _tokenizer_files(folder, model) -> Contents:
     }
   elif "tokenizer.json" in contents:
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    if task_file.read(folder)[0] == "tagging":
+      fields = strict_json.loads(contents["tokenizer.json"])
+      _put_blank_before_text(fields["pre_tokenizer"])
+      contents["tokenizer.json"] = json.dumps(fields, ensure_ascii=False)
   else:
     logging.warning(
       "No tokenizer.json: BERT's tokenizer in transformers has no "
       "SentencePiece. The model file is copied."
     )
     return contents
-  if not (config.type_vocab_size and tokenizer.special.has_segments):
-    settings["model_input_names"] = ["input_ids", "attention_mask"]
+  has_segments = config.type_vocab_size > 1 and tokenizer.special.has_segments
+  segments = ["token_type_ids"] if has_segments else []
+  settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
   positions = config.max_position_embeddings
   trained = task_file.read(folder)[1].get("max_seq_length", positions)
   settings |= {
@@ -229,6 +234,13 @@ def _tokenizer_files(folder, model) -> Contents:
       settings[f"{role}_token"] = special[role]
   name = huggingface_config.TOKENIZER_NAME
   return {**contents, name: _json(settings)}
+
+
+def _put_blank_before_text(pre_tokenizer):
+  """Lets byte-level BPE split a first word as it splits the others."""
+  for part in (pre_tokenizer, *pre_tokenizer.get("pretokenizers", ())):
+    if "add_prefix_space" in part:
+      part["add_prefix_space"] = True
 
 
 def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):

@@ -1,9 +1,12 @@
 """Each format of a model of BERT's family has the same numbers and answers."""
 
+import json
+
 import formats
 import numpy as np
 import pytest
 import served
+import tokenizers
 from safetensors import numpy as safetensors
 
 import bert
@@ -62,6 +65,22 @@ def test_answers_after_a_conversion_and_back(tmp_path, family, head):
 def test_numbers_of_exported_models(tmp_path, family, head, make):
   model = _load(families.path(family, head), head)
   formats.check_numbers(model, INPUTS[head], make(model, str(tmp_path)))
+
+
+@FAMILIES
+def test_other_programs_split_labeled_words_alike(tmp_path, family):
+  model = bert.load(families.path(family, "ForTokenClassification"))
+  example = model.task.example("The old bridge, over the river.")
+  ((row,),) = model.task.features([example], False)
+  folder = tmp_path / "there"
+  huggingface.to_huggingface(model.folder, str(folder))
+  tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+  encoded = tokenizer.encode(example.words, is_pretokenized=True)
+  mask = np.array(row["input_mask"]) > 0
+  assert encoded.ids == np.array(row["input_ids"])[mask].tolist()
+  settings = json.loads((folder / "tokenizer_config.json").read_text())
+  has_segments = "token_type_ids" in settings["model_input_names"]
+  assert has_segments == (family in ("albert", "electra"))
 
 
 @HEADS
