@@ -188,7 +188,7 @@ def used_pieces(
   used = {special.cls, special.sep, special.mask, special.pad}
   used.add(tokenizer.unk_token)
   for line in lines:
-    used.update(tokenizer.tokenize(line))
+    used.update(tokenizer.tokenize(line), tokenizer.tokenize_masked(line))
   characters = {char for piece in used for char in piece.removeprefix("##")}
   used |= characters | {"##" + char for char in characters}
   return [piece for piece in tokenizer.vocab if piece in used]
