@@ -120,7 +120,7 @@ class Experiment:
       settings.distill_weight, settings.distill_temperature
     )
     return teacher.Teacher(
-      settings.teacher, task, unlabeled, settings.precision
+      settings.teacher, task, unlabeled, settings.precision, settings.dry_run
     )
 
   def _check_init_checkpoint(self):
@@ -151,6 +151,8 @@ class Experiment:
     hashes = dict(task.data_hashes())
     if self._teacher:
       hashes["teacher"] = self._teacher.hash
+      if path := settings.unlabeled_file:  # Its rows are trained on, too.
+        hashes["train"] = hashes.get("train", "") + run_record.hash_of(path)
     return run_record.RunRecord(used, hashes)
 
   def run(self) -> dict[str, float]:
