@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import io
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -70,7 +69,8 @@ class Teacher:
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
     model_folder.check_length(length, model.config, f"--teacher={model_dir}")
     # A calibration, say, changes the settings alone.
-    content = run_record.hash_of_weights(checkpoint), settings
+    weights = run_record.hash_of_weights(checkpoint)
+    content = weights, model.config.to_dict(), settings
     self.hash = hashlib.sha256(repr(content).encode()).hexdigest()
     self._predictor = None
 
@@ -144,7 +144,9 @@ class Teacher:
 
   def _targets(self, rows, folder, used):
     """The soft targets of rows, [rows, ...] by name, from a file if there."""
-    digest = hashlib.sha256(self._key().encode())
+    shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
+    key = self.hash, shapes, self._precision
+    digest = hashlib.sha256(repr(key).encode())
     for row in rows:
       for name in records.SEQUENCES:
         digest.update(np.asarray(row[name], np.int32).tobytes())
@@ -159,13 +161,6 @@ class Teacher:
     np.savez_compressed(content, **found)
     files.write_file(path, content.getvalue())
     return found
-
-  def _key(self):
-    """All that the soft targets depend on, beside the rows."""
-    config = self._model.config.to_dict()
-    shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
-    fields = [self.hash, config, shapes, self._precision]
-    return json.dumps(fields, sort_keys=True, default=repr)
 
   def _compute(self, rows):
     spec, found = self.spec(), {}
