@@ -269,6 +269,12 @@ def test_a_student_reads_as_its_teacher(train, command, tmp_path, name):
   unlabeled = tmp_path / f"unlabeled.{endings[name]}"
   unlabeled.write_text(UNLABELED[name], encoding="utf-8")
   given = {**dict.fromkeys(LENGTHS), "unlabeled_file": unlabeled}
+  if name == "squad":  # A batch of all windows, so that each is counted.
+    known = list(records.read_records(str(teacher / "train.tf_record")))
+    given |= {
+      "count_steps_on_windows": True,
+      "train_batch_size": len(known) + 2,
+    }
   made = command(name, out, "--do_train", teacher=teacher, **given)
   _, log = scripts.fork(*made)
   assert log.count(" by default, as in the training of ") == 1

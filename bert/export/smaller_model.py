@@ -184,11 +184,9 @@ def used_pieces(
   characters, of which other words consist. WordPiece and unigram models split
   the text into the same pieces again, as they find all that they took.
   """
-  special = tokenizer.special
-  used = {special.cls, special.sep, special.mask, special.pad}
-  used.add(tokenizer.unk_token)
+  used = {*tokenizer.special[:4], tokenizer.unk_token}
   for line in lines:
-    used.update(tokenizer.tokenize(line))
+    used.update(tokenizer.tokenize(line), tokenizer.tokenize_masked(line))
   characters = {char for piece in used for char in piece.removeprefix("##")}
   used |= characters | {"##" + char for char in characters}
   return [piece for piece in tokenizer.vocab if piece in used]

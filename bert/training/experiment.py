@@ -120,7 +120,7 @@ class Experiment:
       settings.distill_weight, settings.distill_temperature
     )
     return teacher.Teacher(
-      settings.teacher, task, unlabeled, settings.precision
+      settings.teacher, task, unlabeled, settings.precision, settings.dry_run
     )
 
   def _check_init_checkpoint(self):
@@ -151,6 +151,8 @@ class Experiment:
     hashes = dict(task.data_hashes())
     if self._teacher:
       hashes["teacher"] = self._teacher.hash
+      if path := settings.unlabeled_file:  # Its rows are trained on, too.
+        hashes["train"] = hashes.get("train", "") + run_record.hash_of(path)
     return run_record.RunRecord(used, hashes)
 
   def run(self) -> dict[str, float]:
@@ -299,15 +301,17 @@ class Experiment:
   # Training.
 
   def _check_training_set(self, examples):
-    count = self._num_examples(examples)
+    count = len(examples) + len(self._unlabeled)
     if self._task.epoch_counts_rows and not self._settings.num_steps(count):
       # Convert the examples only if needed: each may have several rows.
-      count = sum(map(len, self._task.features(examples, is_training=True)))
+      sets = (examples, True), (self._unlabeled, False)
+      count = sum(len(rows) for s in sets for rows in self._task.features(*s))
     self._settings.check_num_steps(count, self._task.epoch_counts_rows)
 
-  def _num_examples(self, examples):
-    """Number of examples to train on, with those that have no label."""
-    return len(examples) + len(self._teacher.unlabeled if self._teacher else ())
+  @property
+  def _unlabeled(self):
+    """Examples without labels, to train on, too."""
+    return self._teacher.unlabeled if self._teacher else ()
 
   def _build_estimator(self):
     settings = self._settings
@@ -317,7 +321,7 @@ class Experiment:
       counts_rows = self._task.epoch_counts_rows
       count = rows.num_rows
       if not counts_rows:
-        count = self._num_examples(rows.examples)
+        count = len(rows.examples) + len(self._unlabeled)
       settings.check_num_steps(count, counts_rows)
       steps = self._num_train_steps = settings.num_steps(count)
       num_layers = self._model_files.config.num_blocks

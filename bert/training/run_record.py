@@ -39,7 +39,7 @@ class RunRecord:
 
   def __init__(self, flags: Flags, data: Mapping[str, str]):
     self._rows = flags.rows
-    hashes = {name: _hash(flags[name]) for name in _FILE_FLAGS if flags[name]}
+    hashes = {name: hash_of(flags[name]) for name in _FILE_FLAGS if flags[name]}
     if flags.init_checkpoint:
       hashes["init_checkpoint"] = hash_of_weights(flags.init_checkpoint)
     self.content = {
@@ -164,10 +164,11 @@ class RunRecord:
 def hash_of_weights(checkpoint: str) -> str:
   """SHA-256 that tells the weights of a checkpoint from others."""
   # The first file is the index, which holds a checksum of every variable.
-  return _hash(checkpoints.checkpoint_files(checkpoint)[0])
+  return hash_of(checkpoints.checkpoint_files(checkpoint)[0])
 
 
-def _hash(path):
+def hash_of(path: str) -> str:
+  """SHA-256 of the content of a file."""
   return hashlib.sha256(files.read_bytes(path)).hexdigest()
 
 

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import io
 import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -39,7 +38,7 @@ class Teacher:
   """A trained model that the student of a task learns from.
 
   It reads the rows of the student, with its own word pieces. `unlabeled` are
-  examples without labels, to train on, too.
+  examples without labels, to train on, too. In a dry run, outputs are zeros.
   """
 
   def __init__(
@@ -48,9 +47,10 @@ class Teacher:
     task: Task,
     unlabeled: Sequence = (),
     precision: str = "float32",
+    is_dry_run: bool = False,
   ):
     self._task, self.unlabeled = task, unlabeled
-    self._precision = precision
+    self._precision, self._is_dry_run = precision, is_dry_run
     folder = downloads.local_path(model_dir)
     if not task.soft_targets():
       raise UserError(
@@ -68,7 +68,10 @@ class Teacher:
     checkpoint = model.checkpoint
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
     model_folder.check_length(length, model.config, f"--teacher={model_dir}")
-    self.hash = run_record.hash_of_weights(checkpoint)
+    # A calibration, say, changes the settings alone.
+    weights = run_record.hash_of_weights(checkpoint)
+    content = weights, model.config.to_dict(), settings
+    self.hash = hashlib.sha256(repr(content).encode()).hexdigest()
     self._predictor = None
 
   def _check_labels(self, model_dir):
@@ -141,7 +144,9 @@ class Teacher:
 
   def _targets(self, rows, folder, used):
     """The soft targets of rows, [rows, ...] by name, from a file if there."""
-    digest = hashlib.sha256(self._key().encode())
+    shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
+    key = self.hash, shapes, self._precision
+    digest = hashlib.sha256(repr(key).encode())
     for row in rows:
       for name in records.SEQUENCES:
         digest.update(np.asarray(row[name], np.int32).tobytes())
@@ -157,14 +162,13 @@ class Teacher:
     files.write_file(path, content.getvalue())
     return found
 
-  def _key(self):
-    """All that the soft targets depend on, beside the rows."""
-    config = self._model.config.to_dict()
-    shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
-    fields = [self.hash, config, shapes, self._precision]
-    return json.dumps(fields, sort_keys=True, default=repr)
-
   def _compute(self, rows):
+    spec, found = self.spec(), {}
+    for name in self._head.soft_targets():
+      shape = spec[PREFIX + name].shape
+      found[name] = np.zeros([len(rows), *shape], np.float32)
+    if self._is_dry_run:
+      return found
     if self._predictor is None:
       logging.info("The teacher, %s, computes", self._model.checkpoint)
       self._predictor = Predictor(
@@ -175,10 +179,7 @@ class Teacher:
         outputs=None if self._has_texts else self._head.soft_targets(),
       )
     compute = self._of_texts if self._has_texts else self._predictor
-    spec, found = self.spec(), {}
     for name, values in compute(rows).items():
-      shape = spec[PREFIX + name].shape
-      found[name] = np.zeros([len(rows), *shape], np.float32)
       for target, value in zip(found[name], values, strict=True):
         target[tuple(map(slice, value.shape))] = value
     return found

@@ -121,8 +121,11 @@ def test_other_families_with_word_pieces(goldens, corpus, tmp_path, family):
 # Families whose tokenizer.json has no word pieces.
 WHOLE = ("roberta", "xlm-roberta", "albert")
 
-# With an unknown character.
-LINES = ["The old bridge over the river", "Who wrote it? \u2603x", "the city"]
+# With an unknown character, and words that begin behind a mask.
+LINES = [
+  *("The old bridge over the river", "Who wrote it? \u2603x", "the city"),
+  *("the <mask>time", "the [MASK]time"),
+]
 
 
 def _change_nothing(tokenizer, config):

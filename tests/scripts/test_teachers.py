@@ -68,6 +68,15 @@ def test_a_killed_student_ends_in_the_same_bytes(taught, tmp_path):
     assert (out / name).read_bytes() == (folder / "student" / name).read_bytes()
 
 
+def test_other_rows_without_labels_end_a_training(taught, tmp_path):
+  folder, command = taught
+  lines = tmp_path / "lines.txt"
+  tiny_task.write_lines(lines, ["the city ||| he ate"] * 8)
+  changed = [*command, f"--unlabeled_file={lines}"]
+  _, log = scripts.fork("run_classifier.py", *changed, status=2)
+  assert f"{folder}/student holds a training on other examples" in log
+
+
 def test_a_student_learns_from_the_teacher_alone(taught, files, tmp_path):
   """Labels have no weight: all of them may be wrong."""
   folder, command = taught

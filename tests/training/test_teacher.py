@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import shutil
 import types
 
 import numpy as np
@@ -107,15 +108,30 @@ def test_a_second_run_reads_the_files(load, tmp_path, caplog):
 
 def test_other_rows_or_another_teacher_get_new_files(load, tmp_path):
   own, other = load("classification"), load("classification", seed=6)
+  calibrated = shutil.copytree(own.folder, tmp_path / "calibrated")
+  settings = dataclasses.replace(own.task.settings, temperatures=(2.0,))
+  content = task_file.content("classification", settings)
+  (calibrated / task_file.NAME).write_text(content)
   names = []
   for folder, examples in (
     (own.folder, own.examples),
     (own.folder, own.examples[:1]),
     (other.folder, own.examples),
+    (str(calibrated), own.examples),
   ):
     list(Teacher(folder, own.task).rows(examples, str(tmp_path)))
     names += [path.name for path in (tmp_path / FOLDER).iterdir()]
-  assert len(set(names)) == 3  # Those of before are deleted.
+  assert len(set(names)) == 4  # Those of before are deleted.
+
+
+def test_a_dry_run_does_not_wait_for_the_teacher(load, tmp_path, caplog):
+  own = load("tagging")
+  teacher = Teacher(own.folder, own.task, is_dry_run=True)
+  with caplog.at_level(logging.INFO, "absl"):
+    found = _targets(teacher, own.examples, str(tmp_path))
+  assert "computes" not in caplog.text
+  length, labels = task_folders.LENGTH, len(task_folders.TAGS)
+  assert found["teacher/logits"].shape == (2, length, labels)
 
 
 def test_a_student_may_have_another_vocabulary(load, tmp_path):
