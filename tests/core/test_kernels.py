@@ -24,25 +24,22 @@ from bert.tasks import examples
 from bert.training import estimator
 from bert.training.model_fn import build_model_fn
 
-ROWS, WIDTH = 512, 128
+
+def matrix(seed=0):
+  rng = np.random.default_rng(seed)
+  return tf.constant(rng.normal(size=[512, 128]), tf.float32)
 
 
-def matrix(seed=0, rows=ROWS, width=WIDTH):
-  return tf.constant(
-    np.random.default_rng(seed).normal(size=[rows, width]), tf.float32
-  )
-
-
-def with_gradient(function, x, is_enabled, signature=None):
+def with_gradient(function, x, is_enabled):
   """function(x), its gradient for an upstream gradient, and its graph."""
 
-  @tf.function(autograph=False, input_signature=signature)
+  @tf.function(autograph=False)
   def run(x, upstream):
     with kernels.enabled(is_enabled):
       y = function(x)
       return y, tf.gradients(y, x, upstream)[0]
 
-  upstream = tf.cast(matrix(1, *x.shape), x.dtype)
+  upstream = tf.cast(matrix(1), x.dtype)
   concrete = run.get_concrete_function(x, upstream)
   return [*concrete(x, upstream), concrete.graph.as_graph_def()]
 
@@ -65,33 +62,6 @@ def test_values_and_gradient(precision):
   for a, b in ((compiled, plain), (gradient, plain_gradient)):
     a, b = (tf.cast(y, tf.float32) for y in (a, b))
     np.testing.assert_allclose(a, b, atol=tolerance, rtol=tolerance)
-
-
-def test_one_trace_serves_all_numbers_of_rows():
-  signature = [tf.TensorSpec([None, WIDTH])] * 2
-  gelu = functools.partial(kernels.activate, layers.gelu)
-
-  @tf.function(autograph=False, input_signature=signature)
-  def run(x, upstream):
-    with kernels.enabled(True):
-      y = gelu(x)
-      return y, tf.gradients(y, x, upstream)[0]
-
-  for rows in (3, 5):
-    x = matrix(rows=rows)
-    np.testing.assert_allclose(run(x, x)[0], layers.gelu(x), atol=1e-6)
-  graph_def = run.get_concrete_function().graph.as_graph_def()
-  assert number_of_programs(graph_def) == 2
-
-
-def test_a_setting_is_undone_after_an_error(monkeypatch):
-  monkeypatch.setattr(kernels, "HAS_ONEDNN", True)
-  with pytest.raises(KeyError), kernels.forward_only():
-    raise KeyError
-  assert not kernels.combines(matrix())
-  with kernels.forward_only():
-    assert kernels.combines(matrix())
-    assert not kernels.combines(tf.cast(matrix(), tf.bfloat16))
 
 
 def test_a_compiled_step_may_contain_programs():

@@ -63,11 +63,3 @@ def test_the_start():
   onednn = "1" if startup._has_avx512() else "None"
   assert found.splitlines() == ["0 False True", onednn]
   assert written == ""
-
-
-def test_it_comes_before_tensorflow():
-  modules = (
-    "bert.training.devices, bert.tasks.classification, bert.tasks.loaded_model"
-  )
-  code = f"import sys, {modules}; assert 'tensorflow.python' not in sys.modules"
-  subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)

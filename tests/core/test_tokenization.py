@@ -2,7 +2,6 @@
 
 import collections
 import json
-import pathlib
 import string
 import unicodedata
 
@@ -165,12 +164,6 @@ class TestFullTokenizer:
     assert ids == [1, 2, 3, 4, 5, 0]
     assert tokenizer.convert_ids_to_tokens(ids) == pieces
 
-  def test_length_counts_after_the_clean_up(self, tmp_path):
-    vocab = write_vocab(tmp_path, "[UNK]", "a", "##a", "!")
-    tokenizer = tokenization.FullTokenizer(vocab)
-    assert len(tokenizer.tokenize("a\u0301" * 150)) == 150
-    assert tokenizer.tokenize("a" * 201 + "!") == ["[UNK]", "!"]
-
   def test_bytes_are_utf8(self, tmp_path):
     vocab = write_vocab(tmp_path, "[UNK]", "cafe", "é")
     tokenizer = tokenization.FullTokenizer(vocab)
@@ -282,14 +275,6 @@ class TestVocabulary:
       ("é", 2),
       ("##x", 3),
     ]
-
-  def test_a_byte_order_mark(self):
-    """It is no part of a piece, and so no sign of a cased vocabulary."""
-    path = str(pathlib.Path(__file__).parent.parent / "cases/vocab_bom.txt")
-    vocab = tokenization.load_vocab(path)
-    assert list(vocab)[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert len(vocab) == 10
-    assert not tokenization.is_cased(vocab)
 
   def test_only_newlines_end_lines(self, tmp_path):
     path = write_vocab(tmp_path, "a\u2028b", "c\x85d", "e\vf", "g")

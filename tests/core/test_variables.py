@@ -60,21 +60,6 @@ def test_sites_without_a_name_are_numbered_in_each_scope():
     assert (draw(), draw()) == (first, second)
 
 
-def test_a_seed_of_a_step_in_a_trace():
-  store = variables.VariableStore()
-
-  @tf.function(autograph=False)
-  def step():
-    with store:
-      seeds = [variables.dropout_seed("site") for _ in range(2)]
-      variables.global_step().assign_add(1)
-    return seeds
-
-  (first, again), (second, _) = step(), step()
-  np.testing.assert_array_equal(first, again)
-  assert np.any(first != second)
-
-
 def test_scopes_are_those_of_a_v1_graph():
   def names(outer, scope):
     with (
