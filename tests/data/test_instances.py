@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import gzip
 import itertools
-import pathlib
 import random
 import types
 
@@ -235,9 +234,6 @@ class TestWithoutNextSentence:
     assert texts == ["aabbb", "cc", "ddddd", "ddddd", "dd", "e"]
 
 
-CASES = pathlib.Path(__file__).parent.parent / "cases"
-
-
 class TestMasking:
   @hypothesis.given(
     st.lists(SENTENCES, min_size=2, max_size=2),
@@ -298,26 +294,6 @@ class TestMasking:
       # A binomial count is this far from its mean once in 1,000 draws.
       limit = 3.29 * (count * part * (1 - part)) ** 0.5
       assert abs(seen[piece] - count * part) < limit
-
-  def test_every_row_has_a_prediction(self, tmp_path):
-    """Text without blanks, whose "words" are longer than the predictions."""
-    lines = (CASES / "wwm_thai.txt").read_text("utf-8").splitlines()
-    characters = sorted(set("".join(lines)))
-    marked = [f"##{character}" for character in characters]
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join([*SPECIALS, *characters, *marked]), "utf-8")
-    tokenizer = tokenization.FullTokenizer(str(vocabulary), False)
-    made = instances.create_training_instances(
-      [str(CASES / "wwm_thai.txt")],
-      *(tokenizer, 128, 5, 0.1, 0.15, 20),
-      random.Random(1),
-      do_whole_word_mask=True,
-      next_sentence_prediction=False,
-    )
-    assert all(instance.masked_lm_positions for instance in made)
-    assert sum(instance.has_cut_word for instance in made) > len(made) / 2
-    for instance in made:
-      assert len(instance.masked_lm_positions) <= 20
 
   @pytest.mark.parametrize("seed", range(5))
   def test_lone_pieces(self, seed):
@@ -492,25 +468,8 @@ class TestReading:
     (document,) = instances.read_documents(["--", "", "a", "-"], split)
     assert document == (["a"], [0, 1])
 
-  def test_a_file_does_not_end_a_document(self, tmp_path):
-    (tmp_path / "x").write_text("a\n")
-    (tmp_path / "y").write_text("b\n\nc\n")
-    files = [str(tmp_path / name) for name in "xy"]
-    made = instances.create_training_instances(
-      files, TOKENIZER, 12, 1, 0.0, 0.15, 0, random.Random(1), False, False
-    )
-    texts = {" ".join(i.tokens) for i in made}
-    assert texts == {"[CLS] a b [SEP]", "[CLS] c [SEP]"}
-
 
 class TestErrors:
-  @pytest.mark.parametrize("next_sentence", [True, False])
-  def test_no_text(self, next_sentence):
-    with pytest.raises(
-      ValueError, match=r"^the input has no text that [^\n]+$"
-    ):
-      iterate([], next_sentence_prediction=next_sentence)
-
   def test_one_document(self):
     documents = [[["a"], ["b"]]]
     message = (
@@ -537,10 +496,3 @@ class TestErrors:
       ValueError, match=f"={least - 1} .*pass {least} or more"
     ):
       iterate(documents, max_seq_length=least - 1, **settings)
-
-  def test_vocabulary_without_special(self):
-    tokenizer = tokenizer_of(["[UNK]", "[CLS]", "[SEP]", "a"])
-    documents = [[["a"]], [["a"]]]
-    with pytest.raises(ValueError, match=r"no piece \[MASK\]"):
-      iterate(documents, tokenizer)
-    assert iterate(documents, tokenizer, max_predictions_per_seq=0)
