@@ -2,17 +2,16 @@
 
 import itertools
 import os
-import threading
 import tracemalloc
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import did_you_mean, listing, shortened
-from bert.data import files, records, sequences, text_files
+from bert.data import records, sequences, text_files
 from bert.training import estimator, inputs, record_files
 
 SEQ_LENGTH = 20
@@ -139,14 +138,6 @@ def batches_of(rows, params, count=None, **kwargs):
   return [as_numpy(batch) for batch in itertools.islice(dataset, count)]
 
 
-def assert_same_batches(some, others):
-  assert len(some) == len(others)
-  for one, other in zip(some, others, strict=True):
-    assert one.keys() == other.keys()
-    for name in one:
-      np.testing.assert_array_equal(one[name], other[name])
-
-
 class TestShareRoom:
   @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 90))
   def test_one_item_at_a_time(self, size_a, size_b, room):
@@ -154,32 +145,6 @@ class TestShareRoom:
     while a + b > room:
       a, b = (a - 1, b) if a > b else (a, b - 1)
     assert sequences.share_room(size_a, size_b, room) == (a, b)
-
-
-class TestWriteRecords:
-  def test_round_trip(self, tmp_path):
-    path = str(tmp_path / "rows")
-    rows = [make_row(number, number) for number in range(9)]
-    assert records.write_records(path, rows, SPEC) == 9
-    written = list(tf.data.TFRecordDataset(path))
-    read = as_numpy(record_files.parse_int64(written, SPEC))
-    assert {name: values.tolist() for name, values in read.items()} == {
-      name: [row[name] for row in rows] for name in SPEC
-    }
-
-  @pytest.mark.parametrize("interruption", [OSError, KeyboardInterrupt])
-  def test_an_interruption_spares_the_old_file(self, tmp_path, interruption):
-    path = str(tmp_path / "rows")
-    records.write_records(path, [make_row(0, 3)], SPEC)
-
-    def rows():
-      yield make_row(1, 3)
-      raise interruption
-
-    with pytest.raises(interruption):
-      records.write_records(path, rows(), SPEC)
-    assert os.listdir(tmp_path) == ["rows"]
-    assert record_files.RecordFiles([path], SPEC).lengths.tolist() == [3]
 
 
 class TestRowsOfAFile:
@@ -335,17 +300,6 @@ class TestEvaluationBatches:
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
 
-  @settings(max_examples=4)
-  @given(st.integers(0, 12), st.integers(0, 5))
-  def test_first_step_drops_batches(self, first_step, seed):
-    rows = make_rows(self.LENGTHS)
-    params = {"batch_size": 3, "seed": seed}
-    batches = batches_of(rows, params, first_step + 4, is_training=True)
-    resumed = batches_of(
-      rows, {**params, "first_step": first_step}, 4, is_training=True
-    )
-    assert_same_batches(resumed, batches[first_step:])
-
   @pytest.mark.parametrize("is_training", [True, False])
   def test_rows_are_cut_to_the_longest(self, is_training):
     rows = make_rows(self.LENGTHS)
@@ -357,12 +311,6 @@ class TestInputFn:
       ids = mask * batch["row_index"][:, None]
       np.testing.assert_array_equal(batch["input_ids"], ids)
       assert batch["weights"].shape == (2, 2)
-
-  def test_short_rows_make_narrow_batches(self):
-    batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 2})
-    widths = [batch["input_ids"].shape[1] for batch in batches]
-    # By length: 1 3, 5 8, 9 12, 20.
-    assert widths == [3, 8, 12, 20]
 
   def test_evaluation_sees_each_row_once(self):
     batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 4})
@@ -443,15 +391,3 @@ class TestInputFn:
       assert (found == tf.data.INFINITE_CARDINALITY) == is_training
     batches = batches_of(make_rows(self.LENGTHS), params, 99, is_training=True)
     assert len(batches) == 99
-
-
-def test_bytes_of_a_file_and_of_a_pipe(tmp_path):
-  content = "née\r\n".encode()
-  (tmp_path / "file").write_bytes(content)
-  assert files.read_bytes(str(tmp_path / "file")) == content
-  pipe = tmp_path / "pipe"
-  os.mkfifo(pipe)
-  writer = threading.Thread(target=pipe.write_bytes, args=[content])
-  writer.start()
-  assert files.read_bytes(str(pipe)) == content
-  writer.join()
