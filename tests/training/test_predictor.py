@@ -101,12 +101,6 @@ class TestOutputs:
       )
       assert tokens.base is None  # A view would keep its batch in memory.
 
-  def test_no_rows(self, run):
-    outputs = run([])
-    assert outputs["pooled"].shape == (0, 32)
-    assert outputs["pooled"].dtype == np.float32
-    assert outputs["tokens"] == []
-
   def test_rows_of_similar_length_share_a_batch(self, model):
     shapes = []
 
@@ -279,11 +273,6 @@ class TestModel:
     message = f"^--precision={precision} is not one of float32, .*; pass one$"
     with pytest.raises(UserError, match=message):
       predictor.Predictor(model, ENCODE, precision=precision)
-
-  def test_a_batch_must_divide_among_devices(self, model):
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    with pytest.raises(ValueError, match="batch_size=3 cannot be divided"):
-      predictor.Predictor(model, ENCODE, batch_size=3, strategy=strategy)
 
 
 @pytest.mark.parametrize(

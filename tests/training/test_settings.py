@@ -71,15 +71,6 @@ def test_steps_of_the_warm_up(changes, expected):
   assert (found.num_train_steps, found.num_warmup_steps) == (100, expected)
 
 
-def test_rates_of_layers():
-  changes = {"freeze_layers": 1, "layerwise_lr_decay": 0.5}
-  rate = make(**changes).make_optimization(100, 3).layer_rates
-  assert rate("output_weights") == rate("bert/pooler/dense/kernel") == 1
-  layers = [rate(f"bert/encoder/layer_{n}/output/kernel") for n in range(3)]
-  assert layers == [0, 0.25, 0.5]
-  assert rate("bert/embeddings/word_embeddings") == 0
-
-
 @pytest.mark.parametrize(
   ("changes", "use_xla", "pads", "most"),
   [

@@ -7,7 +7,6 @@ import tempfile
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from bert.training import summaries
@@ -210,33 +209,3 @@ def test_compilation_is_timed_apart(tmp_path, caplog, monkeypatch):
   # The rate of a single first step is not known.
   curves = summaries.read_scalars(tmp_path)
   assert curves == {"loss": [(1, 0.5), (2, 0.5)], "examples/s": [(2, 4.0)]}
-
-
-def test_the_first_loss_that_is_no_number(tmp_path):
-  progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
-  assert progress.first_failure() is None
-  for losses in ([1.0], [2.0, np.inf, np.nan]):
-    assert progress.first_failure() is None
-    rates = [10 * loss for loss in losses]
-    progress.add({"loss": tf.constant(losses), "rate": tf.constant(rates)})
-  assert progress.first_failure() == {
-    "step": 13,
-    "loss": np.inf,
-    "rate": np.inf,
-  }
-  progress.close()
-
-
-@pytest.mark.parametrize("scaled", [False, True])
-def test_the_first_gradient_that_is_no_number(tmp_path, scaled):
-  progress = summaries.Progress(10, 20, 8, summaries.Summaries(str(tmp_path)))
-  results = {"loss": [1.0, 2.0, 3.0], "gradient norm": [4.0, np.nan, 5.0]}
-  if scaled:  # The second step was skipped.
-    results["loss scale"] = [8.0, 4.0, 4.0]
-  progress.add({name: tf.constant(x) for name, x in results.items()})
-  failure = progress.first_failure()
-  progress.close()
-  if scaled:
-    assert failure is None
-  else:
-    assert (failure["step"], failure["loss"]) == (12, 2)
