@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import toy_model
 
-from bert.training import checkpoints, estimator, flag_table, startup
+from bert.training import checkpoints, flag_table, startup
 from bert.training import termination as signals
 from bert.training.termination import DeferredTermination
 
@@ -61,12 +61,6 @@ def test_a_handler_that_python_does_not_know(monkeypatch):
   assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_no_signal_is_no_end():
-  with DeferredTermination() as termination:
-    pass
-  assert termination.pending is None
-
-
 def test_a_suspended_one_delivers_at_once():
   with DeferredTermination() as termination:
     with pytest.raises(_Terminated), termination.suspended():
@@ -108,32 +102,6 @@ def _steps(folder):
   return [int(path.rsplit("-")[-1]) for path in paths]
 
 
-@pytest.mark.parametrize(
-  ("number", "error"),
-  [(signal.SIGTERM, _Terminated), (signal.SIGINT, KeyboardInterrupt)],
-)
-def test_the_current_update_is_saved(tmp_path, monkeypatch, number, error):
-  with monkeypatch.context() as patch:
-    # Called after the first update.
-    patch.setattr(
-      estimator.checkpoints,
-      "log_initialization",
-      lambda store: signal.raise_signal(number),
-    )
-    model, _ = toy_model.toy(tmp_path / "parts", noise=0.1)
-    with pytest.raises(error):
-      model.train(toy_model.TRAIN, 2, 4)
-  assert _steps(tmp_path / "parts") == [1]
-  for name in ("parts", "whole"):
-    model, _ = toy_model.toy(tmp_path / name, noise=0.1)
-    model.train(toy_model.TRAIN, 2, 4)
-  for suffix in ("index", "data-00000-of-00001"):
-    parts, whole = (
-      tmp_path / name / f"model.ckpt-4.{suffix}" for name in ("parts", "whole")
-    )
-    assert parts.read_bytes() == whole.read_bytes()
-
-
 def test_an_evaluation_is_not_waited_for(tmp_path):
   def evaluate(step):
     assert step == 2
@@ -144,28 +112,6 @@ def test_an_evaluation_is_not_waited_for(tmp_path):
   with pytest.raises(_Terminated):
     model.train(toy_model.TRAIN, 2, 4, evaluate, 2)
   assert _steps(tmp_path) == [2]
-
-
-def test_hosts_leave_together_once_all_is_saved(tmp_path, monkeypatch):
-  """The signal has come to another host."""
-  model, _ = toy_model.toy(tmp_path)
-  calls = []
-
-  def note(name, result=None):
-    def call(*args):
-      calls.append(name)
-      return result
-
-    return call
-
-  monkeypatch.setattr(estimator.devices, "exchange", note("exchange", [0, 1]))
-  monkeypatch.setattr(estimator.devices, "await_hosts", note("wait"))
-  monkeypatch.setattr(estimator.CheckpointWriter, "save", note("save"))
-  monkeypatch.setattr(estimator.CheckpointWriter, "wait", note("written"))
-  with pytest.raises(_Terminated):
-    model.train(toy_model.TRAIN, 2, 4)
-  # The last is at the end of the writer's context.
-  assert calls == ["exchange", "save", "written", "wait", "written"]
 
 
 # Handlers of a script.
@@ -244,7 +190,3 @@ def test_default_handlers_leave_those_of_others():
       assert signal.getsignal(signal.SIGTERM) is given
   finally:
     signal.signal(signal.SIGTERM, handler)
-
-
-def test_no_signal_raises_nothing(script):
-  signals.raise_if_signaled()

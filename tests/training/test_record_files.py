@@ -12,18 +12,14 @@ from hypothesis import strategies as st
 
 from bert.data import records, sequences
 from bert.training import inputs, record_files
-from bert.training.record_files import Layout, RecordFiles
+from bert.training.record_files import RecordFiles
 
 SEQ_LENGTH = 12
 PREDICTIONS = 2
 VOCAB_SIZE = 1000
-UNMASKED = {
-  "input_ids": records.sequence_feature(SEQ_LENGTH),
-  "input_mask": records.sequence_feature(SEQ_LENGTH),
-  "segment_ids": records.sequence_feature(SEQ_LENGTH),
-}
+SEQUENCES = records.sequence_spec(SEQ_LENGTH)
 SPEC = {
-  **UNMASKED,
+  **SEQUENCES,
   "masked_lm_positions": records.Feature((PREDICTIONS,)),
   "masked_lm_ids": records.Feature((PREDICTIONS,)),
   "masked_lm_weights": records.Feature((PREDICTIONS,), "float32"),
@@ -89,54 +85,6 @@ def assert_same_batches(some, others):
     assert one.keys() == other.keys()
     for name in one:
       np.testing.assert_array_equal(one[name], other[name])
-
-
-class TestDescribe:
-  def test_masked_pairs(self, tmp_path):
-    (path,) = write(tmp_path, [3])
-    layout = record_files.describe(path)
-    assert layout == Layout(SEQ_LENGTH, PREDICTIONS, True)
-
-  def test_unmasked_text(self, tmp_path):
-    (path,) = write(tmp_path, [3], UNMASKED)
-    assert record_files.describe(path) == Layout(SEQ_LENGTH, 0, False)
-
-  @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-      (b"", "record 0 has no input_ids, but nothing; pass"),
-      (b"Hello", "is not a TFRecord file, or"),
-      (b"A text of some more words\n" * 9, "is not a TFRecord file, or"),
-    ],
-  )
-  def test_other_files(self, tmp_path, content, message):
-    path = tmp_path / "x"
-    path.write_bytes(content)
-    assert message in refusal(record_files.describe, path)
-
-  def test_no_file(self, tmp_path):
-    there_is_none = refusal(record_files.describe, tmp_path / "x")
-    assert there_is_none == f"{tmp_path}/x: no such file; check the path"
-    a_folder = refusal(record_files.describe, tmp_path)
-    assert a_folder.startswith(f"{tmp_path}: it is a folder")
-
-  def test_empty_files_are_skipped_beside_others(self, tmp_path):
-    paths = [str(tmp_path / name) for name in "abc"]
-    for path, content in zip(paths, (b"", b"x", b""), strict=True):
-      with open(path, "wb") as writer:
-        writer.write(content)
-    assert record_files.without_empty(paths) == paths[1:2]
-    assert record_files.without_empty(paths[2:]) == paths[2:]
-
-  def test_other_records(self, tmp_path):
-    path = str(tmp_path / "x")
-    spec = {"ids": records.Feature(), "text": records.Feature()}
-    records.write_records(path, [{"ids": 1, "text": 2}], spec)
-    message = refusal(record_files.describe, path)
-    assert message.startswith(f"{path}: record 0 has no input_ids, but 'ids',")
-    write_frames(path, [b"no protocol buffer"])
-    message = refusal(record_files.describe, path)
-    assert message.startswith(f"{path}: record 0 has no input_ids, but nothing")
 
 
 def refusal(function, *args):
@@ -249,7 +197,7 @@ class TestWrongRecords:
     assert refused.startswith(where)
 
   def test_other_features(self, tmp_path):
-    paths = write(tmp_path, [3], UNMASKED)
+    paths = write(tmp_path, [3], SEQUENCES)
     assert refusal(RecordFiles, paths, SPEC, VOCAB_SIZE) == (
       f"{paths[0]}: record 0: masked_lm_positions has 0 values of type int64, "
       f"expected 2; create the file with the settings of this run, such as "
@@ -262,7 +210,7 @@ class TestWrongRecords:
     )
 
   def test_what_the_spec_does_not_name_may_be_there(self, tmp_path):
-    assert len(RecordFiles(write(tmp_path, [3]), UNMASKED, VOCAB_SIZE)) == 3
+    assert len(RecordFiles(write(tmp_path, [3]), SEQUENCES, VOCAB_SIZE)) == 3
 
   def test_no_example(self, tmp_path):
     (path,) = write(tmp_path, [2])
