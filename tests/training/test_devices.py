@@ -169,8 +169,8 @@ def test_a_host_may_leave_when_all_have_ended(monkeypatch, fails_at):
 
 
 # Evaluates a model without dropout on the first three rows of a batch, and
-# trains it, as the original has. Trains a second one in two parts, and predicts
-# 11 rows, 4 at a time.
+# trains it, as the original has. Trains a second one in two parts, and uses it
+# for 11 rows, 4 at a time.
 SCRIPT = """
 import json, os, pathlib, sys
 sys.path.insert(0, {tests!r})
@@ -210,20 +210,35 @@ def train(micro_batches, steps):
 
 with devices.hosts_end_together(strategy):
   loss = train(2 if kind == "mirrored" else 1, 4)
+  def evaluate(step):
+    found = toy.evaluate(toy_model.input_fn_of([*range(11)]), 4)
+    results.append([found[name] for name in ("eval_sum", "loss", "eval_score")])
+
+  results = []
   for steps in (3, 6):  # The second one continues the first.
     toy, _ = toy_model.toy(
         out + "/toy", strategy=strategy, iterations_per_loop=2)
-    toy.train(toy_model.TRAIN, 4, steps)
+    toy.train(toy_model.TRAIN, 4, steps, evaluate, 3)
   rows = toy.predict(toy_model.input_fn_of([*range(11)]), 4)
   sums = [float(row["sum"]) for row in rows]
   index = json.loads(config)["task"]["index"] if config else 0
   numbers = devices.exchange(strategy, 5 + index)
-print(json.dumps([loss, sums, numbers, files.writes(out)]))
+  if kind == "mirrored":
+    toy.use(out + "/toy/model.ckpt-3")
+    evaluate(3)
+    # Stands for the strategy of a local TPU, which divides batches.
+    tf.distribute.TPUStrategy = type(strategy)
+    toy, _ = toy_model.toy(out + "/toy", strategy=strategy)
+    evaluate(6)
+print(json.dumps([loss, sums, numbers, results, files.writes(out)]))
 """
 
 
 # After six updates, the weight of the second model is 1 + 2 + 3 + 4 + 5 + 6.
 SUMS = [row + 21 for row in range(11)]
+# The sum and the mean of the rows, and how far the weight is from 6: after 3
+# updates, again when the training continues, and after six.
+RESULTS = [[55, 5, 0], [55, 5, 0], [55, 5, -15]]
 
 
 @pytest.fixture(scope="module")
@@ -258,10 +273,10 @@ def test_two_devices_with_two_micro_batches_train_as_one(
 ):
   # The first device gets ten masked words, the second five. A row at a time.
   output, _ = scripts.fork(script, "mirrored", "", tmp_path)
-  loss, sums, numbers, writes = json.loads(output.splitlines()[-1])
+  loss, *found = json.loads(output.splitlines()[-1])
   assert loss == pytest.approx(_loss_of_three(golden), rel=1e-5)
   _check_losses(tmp_path, golden)
-  assert (sums, numbers, writes) == (SUMS, [5], True)
+  assert found == [SUMS, [5], [*RESULTS, *RESULTS[1:]], True]
 
 
 def test_two_hosts_train_as_one_device(golden, script, tmp_path):
@@ -280,7 +295,7 @@ def test_two_hosts_train_as_one_device(golden, script, tmp_path):
     assert status == 0, log
     loss, *found = json.loads(output.splitlines()[-1])
     assert loss == pytest.approx(_loss_of_three(golden), rel=1e-5)
-    assert found == [SUMS, [5, 6], index == 0]
+    assert found == [SUMS, [5, 6], RESULTS, index == 0]
   _check_losses(tmp_path, golden)
   # Only the chief has written.
   assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 1
