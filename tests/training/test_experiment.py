@@ -1,9 +1,7 @@
-"""An experiment on a task whose rows have other shapes than a classifier's."""
+"""Experiments that are refused, stopped and continued."""
 
-import contextlib
 import json
 
-import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_task
@@ -16,7 +14,6 @@ from bert.training import (
   checkpoints,
   experiment,
   flag_table,
-  folder_lock,
   memory,
   summaries,
   task_file,
@@ -63,10 +60,7 @@ def run(task, folder, *splits, **changes):
 
 
 class Tagging(Task):
-  """A number for each word: labels and outputs are [B, S].
-
-  Examples are lists of word ids, and each is one row.
-  """
+  """A number for each word. Examples are lists of word ids."""
 
   name = "tagging"
   metrics = ("score",)
@@ -74,7 +68,6 @@ class Tagging(Task):
   def __init__(self, examples):
     super().__init__()
     self._examples = examples
-    self.seen_shapes = set()
     self.predicted = []
 
   def examples(self, split):
@@ -105,9 +98,8 @@ class Tagging(Task):
       "toy/kernel", [CONFIG.hidden_size, 1], modeling.create_initializer()
     )
     values = tf.tensordot(bert.get_sequence_output(), kernel, 1)[..., 0]
-    self.seen_shapes.add(tuple(labels.shape[1:]))
     loss = tf.reduce_mean(tf.square(values - labels), axis=1)
-    return Outputs(loss, predictions={"values": values, "ids": labels})
+    return Outputs(loss, predictions={"values": values})
 
   def answer(self, example, predictions):
     return predictions
@@ -115,85 +107,9 @@ class Tagging(Task):
   def write(self, folder, rows, answers):
     self.predicted = [row for (row,) in answers]
 
-  def score(self, rows, answers):
-    total = 0.0
-    for (row,), ids in zip(answers, rows.examples, strict=True):
-      # The batch decides how far a row is padded.
-      assert len(ids) <= len(row["ids"]) <= 16
-      assert row["ids"][: len(ids)].tolist() == ids
-      assert row["values"].shape == row["ids"].shape
-      total += float(np.sum(row["ids"]))
-    return Evaluation({"score": total})
-
 
 LENGTHS = [2, 9, 4, 4, 16, 3, 5, 2, 7, 11]
 TOKENS = [[1 + (i + k) % 19 for k in range(n)] for i, n in enumerate(LENGTHS)]
-
-
-@pytest.fixture(scope="module")
-def tagged(tmp_path_factory):
-  """A task, the folder of its training, and the results."""
-  task, folder = Tagging(TOKENS), tmp_path_factory.mktemp("tagged")
-  splits = ("train", "dev", "test")
-  return task, folder, run(task, folder, *splits, **tiny_task.HEAD_ONLY)
-
-
-def test_labels_of_tokens_need_no_change_below(tagged):
-  task, folder, results = tagged
-  assert results["score"] == sum(map(sum, TOKENS))
-  assert results["global_step"] == 5  # int(10 / 4 * 2)
-  assert np.isfinite(results["loss"])
-  assert task.seen_shapes == {(None,)}
-  for row, ids in zip(task.predicted, TOKENS, strict=True):
-    assert row["ids"][: len(ids)].tolist() == ids
-  written = json.loads((folder / "eval_results.json").read_text())
-  assert written["results"] == results
-  assert checkpoints.training_checkpoints(str(folder)) == [
-    str(folder / "model.ckpt-5")
-  ]
-
-
-def test_nothing_is_written_before_all_is_checked(tmp_path):
-  folder = tmp_path / "out"
-  model = experiment.ModelFiles(CONFIG, {})
-  for splits, changes, message in (
-    (["test"], {}, "no trained model in "),
-    (
-      ["train", "dev"],
-      {"keep_best": "bleu"},
-      "--keep_best=bleu is not a metric of tagging",
-    ),
-    (["train"], {"init_checkpoint": ""}, "no checkpoint"),
-  ):
-    asked = settings(folder, splits, **changes)
-    with pytest.raises(UserError, match=message):
-      experiment.Experiment(Tagging(TOKENS), model, asked)
-  for examples, message in (
-    ([], "over 0 rows does not fill a batch of"),
-    (TOKENS[:1], "over 1 row does not fill a batch of --train_batch_size=4"),
-  ):
-    with pytest.raises(UserError, match=message):
-      experiment.Experiment(
-        Tagging(examples), model, settings(folder, ("train",))
-      )
-  assert not folder.exists()
-
-
-def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
-  @contextlib.contextmanager
-  def in_use(folder):
-    raise UserError(f"{folder} is in use")
-    yield
-
-  def read(split):
-    raise AssertionError("the data are read")
-
-  monkeypatch.setattr(folder_lock, "lock_folder", in_use)
-  task, model = Tagging(TOKENS), experiment.ModelFiles(CONFIG, {})
-  task.examples = task.row_sets = read
-  asked = settings(tmp_path, ("train",))
-  with pytest.raises(UserError, match="is in use"):
-    experiment.Experiment(task, model, asked)
 
 
 def test_hosts_have_equally_many_rows(tmp_path, monkeypatch):
@@ -219,10 +135,7 @@ def peaks(monkeypatch):
 def test_hosts_decide_together_whether_a_plan_is_measured(
   tmp_path, monkeypatch, capsys, caplog
 ):
-  exchanged = []
-
   def exchange(strategy, number):
-    exchanged.append(number)
     # The batch does not fit on the second host.
     return [number, number if number == len(TOKENS) else 0]
 
@@ -234,8 +147,6 @@ def test_hosts_decide_together_whether_a_plan_is_measured(
   assert "measured peak" not in printed
   assert "s a step" not in printed
   assert "Another host lacks memory" in caplog.text
-  # The rows; when the model is made; whether the batch fits; twice at the end.
-  assert exchanged == [len(TOKENS), 0, 0, 1, 0, 0]
 
 
 @pytest.mark.usefixtures("peaks")
@@ -271,34 +182,6 @@ def test_only_batches_in_use_must_suit_the_devices(tmp_path, splits, refused):
     return
   with pytest.raises(UserError, match=f"{refused} .* multiple of 2"):
     asked.check_batch_sizes()
-
-
-def test_patience_ends_a_training_with_the_best(tmp_path):
-  class Worsening(Tagging):
-    count = 0
-
-    def score(self, rows, answers):
-      list(answers)
-      self.count += 1
-      return Evaluation({"score": -float(self.count)})
-
-  task = Worsening(TOKENS)
-  run(
-    task,
-    tmp_path,
-    "train",
-    "dev",
-    eval_steps=1,
-    early_stopping_patience=2,
-    do_eval=False,
-    **tiny_task.HEAD_ONLY,
-  )
-  history = json.loads((tmp_path / "best.json").read_text())
-  assert history["best_step"] == 1
-  assert [step for step, _ in history["evaluations"]] == [1, 2, 3]
-  best = checkpoints.Checkpoint(str(tmp_path / "best_model.ckpt"))
-  released = checkpoints.Checkpoint(str(tmp_path / "bert_model.ckpt"))
-  np.testing.assert_array_equal(best["toy/kernel"], released["toy/kernel"])
 
 
 def test_files_of_an_abandoned_training_do_not_decide_the_task(
