@@ -38,25 +38,16 @@ def inputs_of(golden):
 
 def test_outputs_are_those_of_the_original(folder, golden):
   outputs = Encoder(folder)(inputs_of(golden))
+  lowest, highest = outputs["encoder_outputs"]
   for name, found in (
+    ("pooled_output", outputs["default"]),
     ("pooled_output", outputs["pooled_output"]),
     ("sequence_output", outputs["sequence_output"]),
-    ("encoder_layer_0", outputs["encoder_outputs"][0]),
+    ("encoder_layer_0", lowest),
+    ("encoder_layer_1", highest),
   ):
-    if name in golden.arrays:
-      np.testing.assert_allclose(found, golden.arrays[name], atol=1e-6)
-  with golden.store():
-    model = modeling.BertModel(
-      golden.config, False, *golden_classifier.sequences(golden)
-    )
-  for found, expected in (
-    (outputs["default"], model.get_pooled_output()),
-    (outputs["sequence_output"], model.get_sequence_output()),
-    *zip(
-      outputs["encoder_outputs"], model.get_all_encoder_layers(), strict=True
-    ),
-  ):
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    wanted = golden.arrays[f"forward/{name}"]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
@@ -111,7 +102,7 @@ def test_the_usual_tutorial_trains_saves_and_returns(folder, golden, tmp_path):
     run_eagerly=True,  # docs/keras.md compiles it.
   )
   data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 0])).batch(3)
-  losses = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+  losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
   assert losses[-1] < losses[0]
   # Every weight but those of positions without tokens gets a gradient.
   same = [
