@@ -92,10 +92,9 @@ def test_word_pieces_in_json_become_a_list(tmp_path, golden, goldens):
   for path in (goldens / "model").glob("bert_model.ckpt.*"):
     shutil.copy(path, tmp_path)
   shutil.copy(goldens / "bert_config.json", tmp_path)
-  module = saved_model.Encoder(str(tmp_path))
-  tf.saved_model.save(module, str(tmp_path / "saved"), module.serving())
-  saved = tmp_path / "saved" / "assets" / "vocab.txt"
-  assert saved.read_text("utf-8").split() == pieces
+  vocab_file = saved_model.Encoder(str(tmp_path)).vocab_file
+  with open(vocab_file.asset_path.numpy(), encoding="utf-8") as reader:
+    assert reader.read().split() == pieces
 
 
 def test_masked_words(encoder, inputs, golden):
