@@ -101,17 +101,6 @@ def test_the_encoder_is_the_originals(golden, folders, runtime):
   )
 
 
-def test_any_batch_and_length(golden, folders):
-  """Shapes are dynamic, and padding changes no output."""
-  content = onnx_model.task_graph(folders["classification"]).to_bytes()
-  inputs = inputs_of(golden, "")
-  full = run_onnxruntime(content, inputs)["logits"]
-  length = int(inputs["input_mask"][0].sum())
-  cut = {name: values[:1, :length] for name, values in inputs.items()}
-  (row,) = run_onnxruntime(content, cut)["logits"]
-  np.testing.assert_allclose(row, full[0], atol=1e-5)
-
-
 def test_int8_is_smaller_and_near(golden, folders, tmp_path, caplog):
   paths = {q: str(tmp_path / f"{q}.onnx") for q in ("none", "dynamic")}
   for quantize, path in paths.items():

@@ -179,19 +179,13 @@ class TestFormats:
     found = regression.request("/v1/models/stars:regress", body)[1]
     assert found == {"result": [3.0, 1.0]}
 
-  def test_features_may_be_lists_of_one(self, client, regression):
+  def test_features_may_be_lists_of_one(self, regression):
     body = {
       "context": {"text_a": ["abc"]},
       "examples": [{"text_b": [{"b64": "YWI="}]}],
     }
     found = regression.request("/v1/models/stars:regress", body)[1]
     assert found == {"result": [4.0]}
-    body = {"examples": [{"text": ["ab", "c"]}]}
-    status, found, _ = client.request("/v1/models/moods:classify", body)
-    assert (status, found) == (
-      400,
-      {"error": "examples[0]: text is not a string"},
-    )
 
   def test_status_and_metadata(self, client):
     status, found, _ = client.request("/v1/models/moods")
@@ -237,37 +231,18 @@ BAD = [
   ("/answer", {"txt": "a"}, 400, "not an object with 'text',"),
   ("/answer", {"text": "wrong"}, 400, "a text that the model cannot read"),
   ("/answer", {"text": "fault"}, 500, "the server failed"),
-  (
-    "/answer",
-    {"text": "infinite"},
-    500,
-    "the server failed; its log has the reason",
-  ),
+  ("/answer", {"text": "infinite"}, 500, "failed; its log has the reason"),
   ("/answer", {"text": "a" * 101}, 413, "--max_text_chars=100"),
   ("/answer", ["a"] * 7, 400, "7 texts, more than --max_texts=6"),
   (":predict", {"inputs": {"text": ["a"] * 7}}, 400, "7 texts, more than"),
   ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
   (":predict", {"instances": [], "inputs": []}, 400, "'instances'"),
-  (
-    ":predict",
-    {"instances": [{"b64": "a"}]},
-    400,
-    "instances[0] is not an object with",
-  ),
-  (
-    ":predict",
-    {"instances": [{"text": {"b64": "/w=="}}]},
-    400,
-    "text is not a string",
-  ),
+  (":predict", {"instances": [{"b64": "a"}]}, 400, "instances[0] is not an"),
+  (":predict", {"inputs": [{"b64": "/w=="}]}, 400, "text is not a string"),
   (":predict", {"instances": ["a", 7]}, 400, "instances[1] is not"),
-  (
-    ":predict",
-    {"inputs": {"text": "ab"}},
-    400,
-    "not an object with lists of one length",
-  ),
+  (":predict", {"inputs": {"text": "ab"}}, 400, "with lists of one length"),
   (":classify", {}, 400, "must be an object with 'examples'"),
+  (":classify", {"examples": [{"text": ["a", "b"]}]}, 400, "is not a string"),
   (":regress", {"examples": []}, 400, "use :predict"),
   (":train", {}, 404, "no method :train"),
   ("/v1/models/other:predict", {}, 404, "there is moods"),
@@ -299,12 +274,10 @@ def test_a_context_counts_once_for_each_choice():
     body = {"context": "a" * 30, "choices": ["b"] * 3}
     assert client.request("/answer", body)[0] == 200
     status, found, _ = client.request("/answer", {**body, "choices": ["b"] * 4})
-  assert (status, found) == (
-    413,
-    {
-      "error": "an input of 124 characters (context and question count once "
-      "for each choice), more than --max_text_chars=100"
-    },
+  assert status == 413
+  assert found["error"] == (
+    "an input of 124 characters (context and question count once for each "
+    "choice), more than --max_text_chars=100"
   )
 
 
@@ -379,21 +352,6 @@ def test_metrics_and_health(client):
   assert "bert_batch_texts_bucket" in text
   assert re.search(r"^bert_waiting_texts 0.0$", text, re.M)
   assert client.request("/healthz")[:2] == (200, {"status": "ok"})
-
-
-def test_a_model_that_omits_an_answer():
-  def answer(items):
-    return [found for found in classify(items) if found["label"] == "no"]
-
-  model = Fake((Field("text"),), OUTPUTS, answer)
-  with running(model, "moods") as client:
-    status, found = client.answer("abcdef")
-    assert (status, found) == (
-      500,
-      {"error": "the server failed; its log has the reason"},
-    )
-    assert client.answer("ab") == (200, scored(0.2)[0])
-    assert client.request("/healthz")[0] == 200
 
 
 def test_a_server_that_answers_no_more_is_not_healthy(monkeypatch):
