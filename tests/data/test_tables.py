@@ -1,5 +1,6 @@
 """Tables of a user's own: what is read, and what is said of what is wrong."""
 
+import contextlib
 import csv
 import gzip
 import io
@@ -91,96 +92,63 @@ def _zipped(name):
 
 
 HALF = r"\ud83d"
-BROKEN = {
-  "empty TSV": ("x.tsv", "", "{path} has no rows; pass a file with rows"),
-  "empty lines": ("x.tsv", "\n\n", "{path} has no rows"),
-  "blank JSON": ("x.json", "\n \n", "{path} has no rows"),
-  "header alone": ("x.tsv", "text\tlabel\n", "{path} has no rows"),
-  "twice": ("x.csv", "a,b,a\n1,2,3\n", "{path}:1: .* 2 columns 'a'; rename"),
-  "few columns": (
-    "x.tsv",
-    "a\tb\n1\t2\n1\n",
-    "{path}:3: 1 column where the first line has 2; a tab",
-  ),
-  "many columns": (
-    "x.csv",
-    'a,b\n"1\n1",2\n1,2,3\n',
-    "{path}:4: 3 columns where the first line has 2; .*quotation marks",
-  ),
-  "open quote": (
-    "x.csv",
-    'a,b\n"1\n1",2\n3,"4\n5,6\n',
-    "{path}:4: .* in the row that starts here; close",
-  ),
-  "JSON cut off": (
+BROKEN = [
+  ("x.tsv", "", " has no rows; pass a file with rows"),
+  ("x.tsv", "\n\n", " has no rows"),
+  ("x.json", "\n \n", " has no rows"),
+  ("x.tsv", "text\tlabel\n", " has no rows"),
+  ("x.csv", "a,b,a\n1,2,3\n", ":1: .* 2 columns 'a'; rename"),
+  ("x.tsv", "a\tb\n1\t2\n1\n", ":3: 1 column where .* line has 2; a tab"),
+  ("x.tsv", "a\tb\n\n1\t2", ":2: 1 column .*; remove the"),
+  ("x.csv", 'a,b\n"1\n1",2\n1,2,3\n', ":4: 3 columns .* 2; .*quotation marks"),
+  ("x.csv", 'a,b\n"1\n1",2\n3,"4\n5,6\n', ":4: .* row that starts here; close"),
+  ("x.csv", "a;b\n1;2\n1;2;3\n", ":3: 3 .* 2; .* contain a semicolon between"),
+  (
     "x.jsonl",
     '{"a": 1}\n\n{"a": 2, "b',
-    "{path}:3: .*: column 10 .*; write one JSON object per line",
+    ":3: .*: column 10 .*; write one JSON",
   ),
-  "number": ("x.json", '{"a": 1}\n 12 \n', "{path}:2: 12 is not a JSON object"),
-  "too deep": ("x.json", "[" * 200_000, "{path}:1: .*; write one"),
-  "half a character": (
+  ("x.json", '{"a": 1}\n 12 \n', ":2: 12 is not a JSON object"),
+  ("x.json", "[" * 200_000, ":1: .*; write one"),
+  (
     "x.json",
     f'{{"a": "{HALF}"}}',
-    r"{path}:1: .*ud83d.*surrogates not allowed; write",
+    ":1: .*ud83d.*surrogates not allowed; write",
   ),
-  "Latin-1": (
-    "x.csv",
-    b"a,b\n1,2\nJos\xe9,3\n",
-    "{path}:3: byte 11 is not UTF-8; convert",
-  ),
-  "half of UTF-16": (
+  ("x.csv", b"a,b\n1,2\nJos\xe9,3\n", ":3: byte 11 is not UTF-8; convert"),
+  (
     "x.tsv",
     "a\n1\n".encode("utf-16")[:-1],
-    "{path}:2: the file is in UTF-16; convert it to UTF-8",
+    ":2: .* in UTF-16; convert it to UTF-8",
   ),
-  "Windows-1252": (
+  (
     "x.csv",
     "a,b\n“caf\xe9”,1\n".encode("cp1252"),
-    "{path}:2: byte 4 is not UTF-8; .* from Windows-1252 .*CSV UTF-8.*cp1252",
+    ":2: byte 4 is not UTF-8; .* from Windows-1252 .*CSV UTF-8.*cp1252",
   ),
-  "Shift JIS": (
+  (
     "x.csv",
     "a,b\nテスト,1\n".encode("shift-jis") + b"\x81\x8d",
-    "{path}:2: byte 4 is not UTF-8; convert the file to UTF-8$",
+    ":2: byte 4 is not UTF-8; convert the file to UTF-8$",
   ),
-  "workbook": (
-    "x.xlsx",
-    "a\n1\n",
-    '{path} has none of .* save the workbook as "CSV UTF-8" in Excel$',
-  ),
-  "renamed workbook": (
-    "x.csv",
-    _zipped("[Content_Types].xml"),
-    "{path}:1: the file is an Excel workbook; in Excel, save it as",
-  ),
-  "packed twice": ("x.csv", gzip.compress(b"a"), "{path}:1: .* is compressed"),
-  "renamed Parquet": ("x.csv", b"PAR1\xff", "{path}:1: .*Parquet .*.parquet"),
-  "no Parquet": ("x.parquet", b"a,b\n1,2\n", "{path} is not a Parquet file"),
-  "columns that differ": (
-    "x.csv",
-    "a;b\n1;2\n1;2;3\n",
-    "{path}:3: 3 columns where .* has 2; .* contain a semicolon between",
-  ),
-  "other extension": (
-    "x.docx",
-    "a\n1\n",
-    "{path} has none of the known extensions .tsv, .csv, .jsonl, .json, .par",
-  ),
-  "empty line": ("x.tsv", "a\tb\n\n1\t2", "{path}:2: 1 column .*; remove the"),
-  "other packing": ("x.zip.gz", "a\n1\n", "{path} has none of the known"),
-}
+  ("x.xlsx", "a\n1\n", ' has none of .* save the workbook as "CSV UTF-8" in'),
+  ("x.csv", _zipped("[Content_Types].xml"), ":1: .* Excel workbook; in Exc"),
+  ("x.csv", gzip.compress(b"a", mtime=0), ":1: .* is compressed"),
+  ("x.csv", b"PAR1\xff", ":1: .*Parquet .*.parquet"),
+  ("x.parquet", b"a,b\n1,2\n", " is not a Parquet file"),
+  ("x.docx", "a\n1\n", " has none of .* .tsv, .csv, .jsonl, .json, .par"),
+  ("x.zip.gz", "a\n1\n", " has none of the known"),
+]
 
 
-def raises(path, message):
-  """Expects a ValueError of one line that starts like that or holds it."""
-  if message.startswith("{path}"):
-    message = "^" + message
-  return pytest.raises(ValueError, match=message.replace("{path}", path))
-
-
-def is_one_line(error):
-  return "\n" not in str(error.value) and len(str(error.value)) < 400
+@contextlib.contextmanager
+def refused(path, message):
+  """Expects a ValueError of one line that begins with a path."""
+  wanted = f"^{re.escape(str(path))}{message}"
+  with pytest.raises(ValueError, match=wanted) as error:
+    yield
+  assert "\n" not in str(error.value)
+  assert len(str(error.value)) < 400
 
 
 TEXTS = [
@@ -280,9 +248,8 @@ class TestOfPrograms:
   )
   def test_a_wrong_encoding(self, tmp_path, content, given, message):
     path = write(tmp_path, "x.csv", content)
-    with raises(re.escape(path), rf"{{path}}:\d: byte \d {message}") as error:
+    with refused(path, rf":\d: byte \d {message}"):
       tables.read_table(path, encoding=given)
-    assert is_one_line(error)
 
   @pytest.mark.parametrize("delimiter", ["", ";;", '"'])
   def test_a_wrong_separator(self, tmp_path, delimiter):
@@ -329,13 +296,11 @@ class TestOfPrograms:
 
 
 class TestErrorsOfFiles:
-  @pytest.mark.parametrize("case", BROKEN)
-  def test_content(self, tmp_path, case):
-    name, content, message = BROKEN[case]
+  @pytest.mark.parametrize(("name", "content", "message"), BROKEN)
+  def test_content(self, tmp_path, name, content, message):
     path = write(tmp_path, name, content)
-    with raises(re.escape(path), message) as error:
+    with refused(path, message):
       tables.read_table(path)
-    assert is_one_line(error)
 
   @pytest.mark.parametrize(
     "damage",
@@ -349,9 +314,8 @@ class TestErrorsOfFiles:
   def test_broken_gzip(self, tmp_path, damage):
     path = tmp_path / "x.tsv.gz"
     path.write_bytes(damage(gzip.compress(b"text\tlabel\na\tb\n")))
-    with raises(re.escape(str(path)), "{path} is not a complete gzip") as error:
+    with refused(path, " is not a complete gzip"):
       tables.read_table(path)
-    assert is_one_line(error)
 
 
 class TestPlace:
@@ -387,7 +351,7 @@ class TestPlace:
     path = write_rows(tmp_path, "x.tsv", names, [names])
     with pytest.raises(ValueError, match="'c18' and 981 more") as error:
       tables.read_table(path).column_index("label", "label_column")
-    assert is_one_line(error)
+    assert len(str(error.value)) < 400
 
 
 @pytest.fixture(scope="module")

@@ -117,13 +117,8 @@ def test_a_history_outlives_its_process(tmp_path):
   assert (after.best_step, after.best_value) == (10, 2)
   assert after.checkpoint == before.checkpoint
   assert after.stop_reason
-  assert [after.has_evaluated(step) for step in (10, 20, 25, 30, 40)] == [
-    True,
-    True,
-    False,
-    True,
-    False,
-  ]
+  known = filter(after.has_evaluated, (10, 20, 25, 30, 40))
+  assert list(known) == [10, 20, 30]
   assert not best_checkpoint.BestCheckpoint(
     str(tmp_path), "score", 3
   ).stop_reason
