@@ -93,27 +93,6 @@ def test_shards_are_whole_documents(files, shard_bytes, min_documents, zipped):
     assert size - last < shard_bytes + 8 or len(own) == min_documents
 
 
-@hypothesis.given(_files(), st.sampled_from([0, 5, 20]))
-def test_gzip_and_many_files_change_nothing(files, shard_bytes):
-  contents, lines = files
-  hypothesis.assume(_documents(lines))
-  shards = []
-  for zipped in ((), range(4)):
-    with tempfile.TemporaryDirectory() as folder:
-      paths = _write(folder, contents, zipped)
-      spool = f"{folder}/spool" if zipped else None
-      found = corpus.scan(paths, shard_bytes, 1, spool)
-      shards.append([list(corpus.shard_lines(s)) for s in found.shards])
-      ranges = [r for shard in found.shards for r in shard.ranges]
-    # Side by side, without a gap.
-    for path, content in zip(paths, contents, strict=True):
-      texts = [text for text in ranges if text.name == path]
-      stops = [0, *(text.stop for text in texts)]
-      assert [text.start for text in texts] == stops[:-1]
-      assert stops[-1] == len(content)
-  assert shards[0] == shards[1]
-
-
 def test_a_shard_ends_with_the_document_that_fills_it(tmp_path):
   # Documents of 4 bytes, and 1 for the empty line behind each.
   paths = _write(tmp_path, [b"aaa\n\nbbb\n\nccc\n\nddd\n\neee\n"])

@@ -119,14 +119,8 @@ class TestGoldens:
     tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"))
     made = instances.create_training_instances(
       [str(goldens / "corpus.txt")],
-      tokenizer,
-      length,
-      dupe_factor,
-      short_seq_prob,
-      masked_lm_prob,
-      predictions,
-      random.Random(seed),
-      whole_words,
+      *(tokenizer, length, dupe_factor, short_seq_prob, masked_lm_prob),
+      *(predictions, random.Random(seed), whole_words),
     )
     paths = [tmp_path / f"{name}.tfrecord" for name in names]
     count = instances.write_instance_to_example_files(
@@ -201,14 +195,7 @@ class TestWithoutNextSentence:
   def test_every_piece_comes_once_in_order(self, documents, length, seed):
     for index, document in enumerate(documents):
       made = instances.create_instances_from_document(
-        documents,
-        index,
-        length,
-        0.5,
-        0.15,
-        0,
-        [],
-        random.Random(seed),
+        *(documents, index, length, 0.5, 0.15, 0, [], random.Random(seed)),
         next_sentence_prediction=False,
       )
       text = [token for i in made for token in i.tokens[1:-1]]
@@ -220,14 +207,7 @@ class TestWithoutNextSentence:
     sizes = [2, 3, 2, 12, 1]
     document = [[chr(97 + n)] * size for n, size in enumerate(sizes)]
     (*made,) = instances.create_instances_from_document(
-      [document],
-      0,
-      7,
-      0.0,
-      0.15,
-      0,
-      [],
-      random.Random(1),
+      *([document], 0, 7, 0.0, 0.15, 0, [], random.Random(1)),
       next_sentence_prediction=False,
     )
     texts = ["".join(i.tokens[1:-1]) for i in made]
