@@ -15,8 +15,6 @@ from bert.errors import UserError
 from bert.training import checkpoints, memory
 from bert.training.checkpoint_writer import CheckpointWriter
 
-TRAINING_STEPS = 3
-
 
 def read(folder, step):
   checkpoint = checkpoints.Checkpoint(f"{folder}/model.ckpt-{step}")
@@ -26,35 +24,6 @@ def read(folder, step):
 @pytest.fixture(autouse=True)
 def enough_memory(monkeypatch):
   monkeypatch.setattr(memory, "spare_host_bytes", lambda: 2**40)
-
-
-@pytest.fixture
-def after_update(monkeypatch):
-  """Writes the checkpoint of a step only when the next update is made."""
-  updates = [threading.Event() for _ in range(TRAINING_STEPS + 1)]
-  write, check = checkpoints.write_checkpoint, CheckpointWriter.check
-
-  def write_late(prefix, tensors):
-    step = int(prefix.rpartition("-")[2])
-    assert step == TRAINING_STEPS or updates[step].wait(60)
-    write(prefix, tensors)
-
-  def note_update(writer):
-    next(update for update in updates if not update.is_set()).set()
-    check(writer)
-
-  monkeypatch.setattr(checkpoints, "write_checkpoint", write_late)
-  monkeypatch.setattr(CheckpointWriter, "check", note_update)
-
-
-@pytest.mark.usefixtures("after_update")
-def test_updates_do_not_wait(tmp_path):
-  model, _ = toy_model.toy(tmp_path, save_checkpoints_steps=1)
-  model.train(toy_model.TRAIN, 2, TRAINING_STEPS)
-  for step, weight in ((1, 1.0), (2, 1.0 + 2.0), (3, 1.0 + 2.0 + 3.0)):
-    found = read(tmp_path, step)
-    assert found["weight"] == weight
-    assert found["weight/adam_m"] == found["global_step"] == step
 
 
 def test_a_snapshot_stays(tmp_path, monkeypatch):

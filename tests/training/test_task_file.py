@@ -87,13 +87,9 @@ def test_the_labels_of_a_hugging_face_head(
 @pytest.mark.parametrize(
   ("content", "reason"),
   [
-    ("", "invalid JSON"),
     ('{"task": "squad"', "invalid JSON"),
-    ("[" * 100_000, "invalid JSON"),
-    ("[" * 500 + "]" * 500, "invalid JSON"),
     ("\xff", "invalid JSON"),
     ("[]", "it has no object"),
-    ("null", "it has no object"),
   ],
 )
 def test_damaged(tmp_path, content, reason):
