@@ -238,7 +238,7 @@ BAD = [
   ("/answer", "[" * 40_000, 413, "--max_body_bytes=2000"),
   (":predict", {"instances": [], "inputs": []}, 400, "'instances'"),
   (":predict", {"instances": [{"b64": "a"}]}, 400, "instances[0] is not an"),
-  (":predict", {"inputs": [{"b64": "/w=="}]}, 400, "text is not a string"),
+  ("/answer", {"text": {"b64": "/w=="}}, 400, "text is not a string"),
   (":predict", {"instances": ["a", 7]}, 400, "instances[1] is not"),
   (":predict", {"inputs": {"text": "ab"}}, 400, "with lists of one length"),
   (":classify", {}, 400, "must be an object with 'examples'"),

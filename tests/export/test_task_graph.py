@@ -153,19 +153,6 @@ def test_a_saved_model_needs_tensorflow_alone(saved, tmp_path):
   )
 
 
-def test_vectors_are_those_of_the_model(load, tmp_path):
-  load("classification", "head", False)
-  options = {"pooling": "mean", "normalize": True, "max_seq_length": 10}
-  model = bert.load(tmp_path, "vectors", **options)
-  graph = task_graph.make_graph(model, reads_text=True)
-  np.testing.assert_allclose(
-    graph(tf.constant(TEXTS))["vector"],
-    [answer["vector"] for answer in model(TEXTS)],
-    rtol=1e-4,
-    atol=1e-5,
-  )
-
-
 @pytest.mark.parametrize("head", ["Model", "ForSequenceClassification"])
 def test_other_tokenizers_than_wordpiece_stay_outside(head, caplog):
   model = bert.load(families.path("roberta", head))
