@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bert import errors
-from bert.errors import UserError
+from bert.errors import UserError, did_you_mean, listing, shortened
 
 
 def test_a_short_message_is_whole():
@@ -38,3 +38,28 @@ def test_a_missing_package_after_pip_install(monkeypatch, tmp_path):
     errors.require_package("no_such_package", "--x", "requirements-serve.txt")
   wanted = f"; run pip install '{name}[serve]'"
   assert str(error.value).endswith(wanted)
+
+
+def test_listing():
+  assert listing([]) == ""
+  assert listing(["a", "b, c"]) == "'a', 'b, c'"
+  numbers = [str(n) for n in range(23)]
+  assert listing(numbers[:20]).endswith("'18', '19'")
+  assert listing(numbers).endswith("'18', '19' and 3 more")
+  assert listing(["x" * 61]) == f"'{'x' * 57}...'"
+  assert shortened("x" * 60) == "x" * 60
+
+
+@pytest.mark.parametrize(
+  ("word", "hint"),
+  [
+    ("lable", "; did you mean 'Label'?"),
+    ("TEXT", "; did you mean 'text'?"),
+    ("other", ""),
+    ("", ""),
+  ],
+)
+def test_did_you_mean(word, hint):
+  assert did_you_mean(word, ["text", "Label"]) == hint
+  unquoted = did_you_mean(word, ["text", "Label"], shown=str)
+  assert unquoted == hint.replace("'", "")

@@ -1,6 +1,5 @@
 """Checkpoints are found, read, compared, and written whole."""
 
-import errno
 import gc
 import os
 import resource
@@ -529,39 +528,3 @@ class TestOtherFiles:
     )
     checkpoints.write_release(str(tmp_path), {}, {"b": "", "a": b""})
     assert seen == [["a", "b"]]
-
-  def test_two_processes_do_not_write_one_file(self, tmp_path):
-    path = str(tmp_path / "labels.txt")
-    with files.atomic_write(path) as partial:
-      with open(partial, "w") as file:
-        file.write("first")
-      with pytest.raises(ValueError, match="another process is writing"):
-        files.write_file(path, "second")
-    with open(path) as file:
-      assert file.read() == "first"
-    files.write_file(path, "third")
-    assert os.listdir(tmp_path) == ["labels.txt"]
-
-  def test_what_a_killed_process_left_is_no_hindrance(self, tmp_path):
-    path = tmp_path / "labels.txt"
-    (tmp_path / "labels.txt.partial").write_text("half of a longer text")
-    files.write_file(str(path), "whole")
-    assert os.listdir(tmp_path) == ["labels.txt"]
-    assert path.read_text() == "whole"
-
-  def test_a_file_without_locks_is_written(self, tmp_path, monkeypatch):
-    def flock(file, how):
-      raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", flock)
-    files.write_file(str(tmp_path / "labels.txt"), "a")
-    assert (tmp_path / "labels.txt").read_text() == "a"
-
-  def test_an_error_names_the_file_and_not_its_other_name(self, tmp_path):
-    path = tmp_path / "nowhere" / "labels.txt"
-    with pytest.raises(ValueError, match=f"^{path} cannot be written: No such"):
-      files.write_file(str(path), "a")
-    (tmp_path / "labels.txt").mkdir()
-    with pytest.raises(OSError, match="Is a directory"):
-      files.write_file(str(tmp_path / "labels.txt"), "a")
-    assert os.listdir(tmp_path) == ["labels.txt"]

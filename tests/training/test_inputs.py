@@ -10,7 +10,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import did_you_mean, listing, shortened
 from bert.data import records, sequences, text_files
 from bert.training import estimator, inputs, record_files
 
@@ -86,29 +85,6 @@ class TestText:
     if not is_ended and lines and lines[-1]:
       text = text.removesuffix(newline)
     assert text_files.split_lines(text) == lines
-
-  def test_listing(self):
-    assert listing([]) == ""
-    assert listing(["a", "b, c"]) == "'a', 'b, c'"
-    numbers = [str(n) for n in range(23)]
-    assert listing(numbers[:20]).endswith("'18', '19'")
-    assert listing(numbers).endswith("'18', '19' and 3 more")
-    assert listing(["x" * 61]) == f"'{'x' * 57}...'"
-    assert shortened("x" * 60) == "x" * 60
-
-  @pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-      ("lable", "; did you mean 'Label'?"),
-      ("TEXT", "; did you mean 'text'?"),
-      ("other", ""),
-      ("", ""),
-    ],
-  )
-  def test_did_you_mean(self, word, hint):
-    assert did_you_mean(word, ["text", "Label"]) == hint
-    unquoted = did_you_mean(word, ["text", "Label"], shown=str)
-    assert unquoted == hint.replace("'", "")
 
 
 def make_row(number, length):
