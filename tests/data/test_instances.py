@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import gzip
 import itertools
 import random
 import types
@@ -15,7 +14,7 @@ import sentencepiece
 import tensorflow as tf
 
 import tokenization
-from bert.data import instances, records, sequences, text_files
+from bert.data import instances, records, sequences
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = ["a", "b", "c", "##a", "##b", "d"]
@@ -424,17 +423,6 @@ class TestRecords:
 
 
 class TestReading:
-  @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz", "X.GZ"])
-  @pytest.mark.parametrize("chunk", [1, 3, 2**20])
-  def test_lines(self, tmp_path, monkeypatch, name, chunk):
-    monkeypatch.setattr(text_files, "_CHUNK_BYTES", chunk)
-    text = "\ufeffß a\r\n\n b\u2028c\x0bd\re\n東京"
-    path = tmp_path / name
-    packed = name.lower().endswith(".gz")
-    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    lines = list(text_files.read_lines(str(path)))
-    assert lines == ["ß a\r", "", " b\u2028c\x0bd\re", "東京"]
-
   def test_documents(self, tmp_path):
     lines = ["", "a b", " c\r", "\t \x1c", "", "d", "\u3000", "a "]
     documents = instances.read_documents(lines, str.split)

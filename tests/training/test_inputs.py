@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.data import records, sequences, text_files
+from bert.data import records, sequences
 from bert.training import estimator, inputs, record_files
 
 SEQ_LENGTH = 20
@@ -40,51 +40,6 @@ def test_a_v1_graph_is_an_error(tmp_path, build):
   ):
     build(str(tmp_path / "new"))
   assert not any(tmp_path.iterdir())
-
-
-class TestText:
-  @pytest.mark.parametrize(
-    ("content", "text"),
-    [
-      (b"", ""),
-      ("größer\n".encode(), "größer\n"),
-      # Only at the very start does the character mark anything.
-      ("\ufeffa\ufeff\n\ufeff".encode(), "a\ufeff\n\ufeff"),
-      ("\ufeff".encode(), ""),
-    ],
-  )
-  def test_decode_text(self, content, text):
-    assert text_files.decode_text("x.txt", content) == text
-
-  @given(
-    st.lists(st.sampled_from([b"a", b"\xc3\xa9", b"", b"ab c"]), max_size=5),
-    st.sampled_from([b"\n", b"\r\n", b"\r"]),
-    st.booleans(),
-    st.sampled_from([b"\xff", b"\xe9 ", b"\xc3\n", b"\xed\xa0\x80"]),
-    st.sampled_from([b"", b"\n"]),
-  )
-  def test_line_and_byte(self, lines, newline, is_marked, wrong, end):
-    mark = b"\xef\xbb\xbf" if is_marked else b""
-    before = mark + b"".join(line + newline for line in lines)
-    if newline == b"\r" and b"\n" in wrong + end:
-      return  # Then \r ends no line.
-    with pytest.raises(ValueError, match="UTF-8") as error:
-      text_files.decode_text("x.txt", before + wrong + end)
-    assert str(error.value).startswith(
-      f"x.txt:{len(lines) + 1}: byte {len(before)} is not UTF-8; convert the "
-      f"file to UTF-8"
-    )
-
-  @given(
-    st.lists(st.text(st.sampled_from("ab \t\u2028\x0b\x85")), max_size=5),
-    st.sampled_from(["\n", "\r\n", "\r"]),
-    st.booleans(),
-  )
-  def test_split_lines(self, lines, newline, is_ended):
-    text = "".join(line + newline for line in lines)
-    if not is_ended and lines and lines[-1]:
-      text = text.removesuffix(newline)
-    assert text_files.split_lines(text) == lines
 
 
 def make_row(number, length):
