@@ -8,9 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tokenization
-from bert.errors import UserError
 from bert.export import saved_model, text_graph
-from bert.training import checkpoints
 
 SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
 
@@ -38,18 +36,6 @@ def inputs(golden):
     name: tf.constant(golden.inputs[of], tf.int32)
     for name, of in zip(SEQUENCES, names, strict=True)
   }
-
-
-def test_a_model_without_a_pooler_is_an_error(tmp_path, golden, goldens):
-  for name in ("vocab.txt", "bert_config.json"):
-    shutil.copy(goldens / name, tmp_path)
-  weights = checkpoints.Checkpoint(golden.checkpoint)
-  kept = weights.shapes.keys() - set(checkpoints.POOLER)
-  checkpoints.write_checkpoint(
-    str(tmp_path / "bert_model.ckpt"), {name: weights[name] for name in kept}
-  )
-  with pytest.raises(UserError, match="lacks bert/pooler/dense"):
-    saved_model.Encoder(str(tmp_path))
 
 
 def test_the_encoders_numbers_are_the_originals(encoder, inputs, golden):

@@ -89,13 +89,6 @@ def test_other_words_of_its_characters_are_known(teacher, corpus, tmp_path):
   assert tokenizer.tokenize("hint") != ["hint"]
 
 
-@pytest.mark.parametrize("layers", ["", "10", "00", "02", "a"])
-def test_layers_that_are_not_there(teacher, tmp_path, layers):
-  with pytest.raises(UserError, match=r"has 2 layers .*; pass some of 0 to 1"):
-    smaller_model.write_smaller(teacher, str(tmp_path / "new"), list(layers))
-  assert not (tmp_path / "new").exists()
-
-
 def test_layers_that_share_weights_stay(goldens, tmp_path):
   albert = str(goldens / "variants" / "albert" / "Model")
   huggingface.to_tensorflow(albert, str(tmp_path / "albert"))

@@ -94,16 +94,6 @@ def test_words_are_kept_apart(tokenizers):
   assert found.bounding_shape().numpy().tolist()[1] == 3
 
 
-@pytest.mark.parametrize("special", ["[CLS]", "[SEP]", "[UNK]"])
-def test_a_vocabulary_without_special_pieces_is_an_error(tmp_path, special):
-  pieces = {"[CLS]", "[SEP]", "[UNK]", "a"} - {special}
-  path = tmp_path / "vocab.txt"
-  path.write_text("".join(f"{piece}\n" for piece in sorted(pieces)))
-  tokenizer = tokenization.FullTokenizer(str(path))
-  with pytest.raises(UserError, match=rf"no piece \{special}; pass the"):
-    text_graph.GraphTokenizer(tokenizer)
-
-
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "albert"])
 def test_only_word_pieces_are_in_the_graph(family):
   path = f"{families.path(family)}/tokenizer.json"
