@@ -240,17 +240,6 @@ def test_what_precedes_updates(tmp_path):
   assert seen == [(2, 0), (5, 2), (9, 5)]
 
 
-def test_training_in_parts_with_evaluations(tmp_path):
-  names = ("model.ckpt-9.index", "model.ckpt-9.data-00000-of-00001")
-  _train(tmp_path / "whole", 9, 4)
-  for stop in (1, 4, 6, 8):
-    _train(tmp_path / "parts", 9, stop, stop_at=stop, keep_checkpoint_max=2)
-  _train(tmp_path / "parts", 9, 4)
-  for name in names:
-    whole, parts = (tmp_path / part / name for part in ("whole", "parts"))
-    assert whole.read_bytes() == parts.read_bytes()
-
-
 def test_loops_end_where_something_is_due(tmp_path):
   """Evaluations after 6 and 12, lines after 5 and 10, a checkpoint after 7."""
   found = []

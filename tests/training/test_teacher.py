@@ -175,8 +175,6 @@ def test_labels_must_be_the_same(load):
   multilabel = load("multilabel")
   with pytest.raises(UserError, match=r"\(multilabel\).*\(classification\)"):
     Teacher(multilabel.folder, own.task)
-  with pytest.raises(UserError, match=r"\(squad, not classification\)"):
-    Teacher(load("squad").folder, own.task)
 
 
 def test_lines_without_labels(load, tmp_path):
