@@ -1,5 +1,6 @@
 """Experiments that are refused, stopped and continued."""
 
+import contextlib
 import json
 
 import pytest
@@ -14,6 +15,7 @@ from bert.training import (
   checkpoints,
   experiment,
   flag_table,
+  folder_lock,
   memory,
   summaries,
   task_file,
@@ -110,6 +112,23 @@ class Tagging(Task):
 
 LENGTHS = [2, 9, 4, 4, 16, 3, 5, 2, 7, 11]
 TOKENS = [[1 + (i + k) % 19 for k in range(n)] for i, n in enumerate(LENGTHS)]
+
+
+def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
+  @contextlib.contextmanager
+  def in_use(folder):
+    raise UserError(f"{folder} is in use")
+    yield
+
+  def read(split):
+    raise AssertionError("the data are read")
+
+  monkeypatch.setattr(folder_lock, "lock_folder", in_use)
+  task, model = Tagging(TOKENS), experiment.ModelFiles(CONFIG, {})
+  task.examples = task.row_sets = read
+  asked = settings(tmp_path, ("train",))
+  with pytest.raises(UserError, match="is in use"):
+    experiment.Experiment(task, model, asked)
 
 
 def test_hosts_have_equally_many_rows(tmp_path, monkeypatch):
