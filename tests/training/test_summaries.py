@@ -137,75 +137,40 @@ def test_tensorboard_reads_the_same(tmp_path):
   assert plugin == "scalars"
 
 
-class _Bar:
-  """Stands for tqdm's."""
-
-  def __init__(self, **kwargs):
-    self.kwargs = kwargs
-    self.count = 0
-    self.postfix = ""
-
-  def update(self, count):
-    self.count += count
-
-  def clear(self):
-    pass
-
-  def set_postfix_str(self, text, refresh):
-    assert not refresh
-    self.postfix = text
-
-
-def test_a_line_is_the_mean_of_as_many_steps_as_the_longest(
-  tmp_path, monkeypatch
+def test_compilation_and_evaluations_are_timed_apart(
+  tmp_path, caplog, monkeypatch
 ):
-  monkeypatch.setattr(summaries, "bar", _Bar)
-  clock = [100.0]
-  monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
-  writer = summaries.Summaries(str(tmp_path))
-  progress = summaries.Progress(10, 20, 8, writer)
-  assert progress._bar.kwargs == {"total": 20, "initial": 10, "unit": "step"}
-
-  def add(*losses):
-    results = {"loss": losses, "learning rate": np.array(losses) / 4}
-    progress.add({name: tf.constant(v) for name, v in results.items()})
-
-  progress.log()  # There is nothing to say yet.
-  clock[0] += 60  # Compilation.
-  add(1.0)
-  clock[0] += 2
-  add(2.0, 6.0)
-  progress.log()
-  assert progress._bar.postfix == "loss 3.0000, 8.0 examples/s"
-  clock[0] += 1000  # An evaluation.
-  progress.restart_clock()
-  add(1.0)
-  clock[0] += 0.5
-  progress.log()  # Of 2, 6 and 1.
-  assert progress._bar.count == 4
-  assert summaries.read_scalars(tmp_path) == {
-    "loss": [(13, 3.0), (14, 3.0)],
-    "learning_rate": [(13, 1.5), (14, 0.25)],
-    "examples/s": [(13, 8.0), (14, 16.0)],
-  }
-
-
-def test_compilation_is_timed_apart(tmp_path, caplog, monkeypatch):
   clock = [100.0]
   monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
   writer = summaries.Summaries(str(tmp_path))
   progress = summaries.Progress(0, 9, 8, writer)
+
+  def step(seconds):
+    clock[0] += seconds
+    progress.add({"loss": tf.constant([0.5])})
+    progress.log()
+
   with caplog.at_level("INFO", logger="absl"):
-    for seconds in (60, 2):
-      clock[0] += seconds
-      progress.add({"loss": tf.constant([0.5])})
-      progress.log()
-  progress.close()
+    step(60)
+    step(2)
+    clock[0] += 1000  # An evaluation.
+    progress.restart_clock()
+    step(0.5)
   assert [record.getMessage() for record in caplog.records] == [
     "First step, with compilation: 60.0 seconds",
     "step 1/9: loss 0.5000",
     "step 2/9: loss 0.5000, 4.0 examples/s",
+    "step 3/9: loss 0.5000, 16.0 examples/s",
   ]
-  # The rate of a single first step is not known.
-  curves = summaries.read_scalars(tmp_path)
-  assert curves == {"loss": [(1, 0.5), (2, 0.5)], "examples/s": [(2, 4.0)]}
+  # A line has the mean of the losses, and the current learning rate.
+  results = {"loss": [2.0, 6.0], "learning rate": [0.5, 1.5]}
+  progress.add({name: tf.constant(x) for name, x in results.items()})
+  clock[0] += 4
+  progress.log()
+  progress.close()
+  assert summaries.read_scalars(tmp_path) == {
+    "loss": [(1, 0.5), (2, 0.5), (3, 0.5), (5, 4.0)],
+    "learning_rate": [(5, 1.5)],
+    # That of a single first step is not known.
+    "examples/s": [(2, 4.0), (3, 16.0), (5, 4.0)],
+  }
