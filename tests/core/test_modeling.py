@@ -249,18 +249,6 @@ def _probs_in_a_function(golden, precision):
   return forward()
 
 
-def _probs_in_a_session(golden, precision):
-  v1 = tf.compat.v1
-  with tf.Graph().as_default(), v1.Session() as session:
-    probs = _build(golden, precision=precision).get_all_attention_probs()
-    assignment_map, _ = modeling.get_assignment_map_from_checkpoint(
-      v1.trainable_variables(), golden.checkpoint
-    )
-    v1.train.init_from_checkpoint(golden.checkpoint, assignment_map)
-    session.run(v1.global_variables_initializer())
-    return session.run(probs)
-
-
 def _probs_eagerly(golden, precision):
   with golden.store():
     model = _build(golden, precision=precision)
@@ -269,11 +257,7 @@ def _probs_eagerly(golden, precision):
 
 @pytest.mark.parametrize(
   ("way", "precision", "tolerance"),
-  [
-    (_probs_eagerly, "float32", 1e-5),
-    (_probs_in_a_session, "float32", 1e-5),
-    (_probs_in_a_function, "bfloat16", 0.03),
-  ],
+  [(_probs_eagerly, "float32", 1e-5), (_probs_in_a_function, "bfloat16", 0.03)],
 )
 def test_attention_probs_by_definition(golden, way, precision, tolerance):
   found = way(golden, precision)
