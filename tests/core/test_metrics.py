@@ -60,12 +60,6 @@ def test_a_metric(name, labels, guesses, expected):
   assert isinstance(value, float)
 
 
-def test_names():
-  results = metrics.compute(("accuracy", "f1"), LABELS, GUESSES)
-  assert results == pytest.approx({"eval_accuracy": 3 / 4, "eval_f1": 2 / 3})
-  assert list(results) == ["eval_accuracy", "eval_f1"]
-
-
 class TestLabelReport:
   def test_one_label_each(self):
     report = metrics.label_report([0, 0, 1, 1, 1], [0, 1, 1, 1, 0], ["a", 7])
@@ -116,27 +110,7 @@ class TestCalibration:
     assert result["count"] == [0] * 9 + [1]
 
 
-COLUMNS = ["task", "metric", "mean", "deviation", "lowest", "highest"]
-
-
 class TestSummarize:
-  def test_by_hand(self):
-    rows = metrics.summarize(
-      {
-        "MRPC": {
-          1: {"eval_loss": 0.5, "eval_f1": 0.8, "global_step": 9, "loss": 0.5},
-          7: {"eval_loss": 0.25, "eval_f1": 0.6, "loss": 0.25},
-          3: {"eval_loss": 0.75, "eval_f1": 0.7, "loss": 0.75},
-        }
-      }
-    )
-    # Deviations of a sample: divided by two.
-    assert rows == [
-      [*COLUMNS, "best seed", "seeds"],
-      ["MRPC", "eval_f1", "0.7000", "0.1000", "0.6000", "0.8000", "1", "3"],
-      ["MRPC", "eval_loss", "0.5000", "0.2500", "0.2500", "0.7500", "7", "3"],
-    ]
-
   def test_one_seed_has_no_deviation(self):
     _, row = metrics.summarize({"data": {4: {"loss": 2.0}}})
     assert row == ["data", "loss", "2.0000", "", "2.0000", "2.0000", "4", "1"]
