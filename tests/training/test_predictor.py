@@ -276,15 +276,13 @@ class TestModel:
 
 
 @pytest.mark.parametrize(
-  ("precision", "has_onednn", "compiles"),
-  [("float32", True, False), ("bfloat16", True, True)],
+  ("precision", "compiles"), [("float32", False), ("bfloat16", True)]
 )
 def test_many_batches_are_compiled_where_onednn_combines_nothing(
-  model, rows, monkeypatch, precision, has_onednn, compiles
+  model, rows, monkeypatch, precision, compiles
 ):
-  monkeypatch.setattr(kernels, "HAS_ONEDNN", has_onednn)
+  monkeypatch.setattr(kernels, "HAS_ONEDNN", True)
   monkeypatch.setattr(predictor, "_MANY_BATCHES", 2)
-  monkeypatch.setattr(kernels, "_MIN_ELEMENTS", 1)
   traces = []
 
   def compute(bert, features):
@@ -294,10 +292,7 @@ def test_many_batches_are_compiled_where_onednn_combines_nothing(
   run = predictor.Predictor(
     model, ComputedTask(compute, AXES), batch_size=1, precision=precision
   )
-  kernels._compiled.cache_clear()
   alone = run(rows[:1])["pooled"]
-  assert kernels._compiled.cache_info().currsize == 0
   pooled = run(rows[:2])["pooled"]
-  assert (kernels._compiled.cache_info().currsize > 0) == compiles
   assert len(traces) == 1 + compiles  # Another program, if it is needed.
   np.testing.assert_allclose(pooled[0], alone[0], atol=0.02)
