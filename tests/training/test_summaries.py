@@ -144,6 +144,8 @@ def test_compilation_and_evaluations_are_timed_apart(
   monkeypatch.setattr(summaries.time, "monotonic", lambda: clock[0])
   writer = summaries.Summaries(str(tmp_path))
   progress = summaries.Progress(0, 9, 8, writer)
+  progress.log()  # There is nothing to say yet.
+  assert progress.first_failure() is None
 
   def step(seconds):
     clock[0] += seconds
