@@ -215,7 +215,7 @@ def _tokenizer_files(folder, model) -> Contents:
       "SentencePiece. The model file is copied."
     )
     return contents
-  if not (config.type_vocab_size and tokenizer.special.has_segments):
+  if not (config.type_vocab_size > 1 and tokenizer.special.has_segments):
     settings["model_input_names"] = ["input_ids", "attention_mask"]
   positions = config.max_position_embeddings
   trained = task_file.read(folder)[1].get("max_seq_length", positions)
