@@ -42,6 +42,7 @@ RELEASES = {
 _HUB_FILES = (
   *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
   *("*.model", "merges.txt"),  # SentencePiece's, and byte-level BPE's.
+  "*_Dense/model.safetensors",  # Of sentence-transformers.
 )
 _HUB_FOLDERS = "[!0-9]*/*"
 

@@ -26,6 +26,7 @@ FILES = {
   "spm.model": b"pieces",
   "merges.txt": b"t h",
   "1_Pooling/config.json": b"{}",
+  "2_Dense/model.safetensors": b"a layer",
 }
 
 
