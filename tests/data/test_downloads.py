@@ -156,7 +156,7 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
       assert not path.exists()
   assert downloads.local_path("hf://org/model@v1") == folder
   bodies = [path for method, path, _ in hub.requests if method == "GET"]
-  assert len([path for path in bodies if "/resolve/" in path]) == 6
+  assert len([path for path in bodies if "/resolve/" in path]) == 7
   downloads.use_cache_only(True)
   hub.requests.clear()
   assert downloads.local_path("hf://org/model") == folder
