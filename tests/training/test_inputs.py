@@ -172,14 +172,6 @@ class TestTrainingBatches:
     batches = take(np.full(7, 3), 1, 5, 14)
     np.testing.assert_array_equal(np.ravel(batches), np.ravel(orders))
 
-  def test_seeds_and_epochs_differ(self):
-    lengths = np.arange(64)
-    orders = [
-      np.concatenate(take(lengths, 4, seed, 32)).reshape(2, 64)
-      for seed in range(4)
-    ]
-    assert len({order.tobytes() for pair in orders for order in pair}) == 8
-
   def test_rows_of_a_batch_are_of_similar_length(self):
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 128, size=1000)
