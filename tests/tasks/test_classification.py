@@ -19,7 +19,6 @@ from scipy import special
 from bert import layers
 import modeling
 from bert import variables
-from bert.errors import UserError
 from bert.tasks import classification, glue
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassificationTask, ClassifierSettings
@@ -29,7 +28,7 @@ from bert.tasks.examples import (
   InputFeatures,
   input_fn_builder,
 )
-from bert.training import checkpoints, estimator, task_file
+from bert.training import checkpoints, estimator
 from bert.training.task import RowSet
 
 LABEL_IDS = {
@@ -147,14 +146,6 @@ class TestOutputs:
       task.log_data({"train": [RowSet("train", "", examples, None, 4)]})
     # 4 rows / (3 labels * rows of the label).
     assert "Label weights: red 0.667, green 1.33, blue 1.33\n" in caplog.text
-
-  def test_numbers_cannot_be_balanced(self):
-    processor = Examples(InputExample("g", "a", None, "1"))
-    task = make_task("regression", processor=processor, balances_labels=True)
-    with pytest.raises(
-      UserError, match="--class_weights=balanced needs labels"
-    ):
-      task.examples("train")
 
 
 class TestCreateModel:
@@ -413,13 +404,6 @@ class TestWrite:
     assert left.read_text() != old[left]
 
 
-def load(folder, **fields):
-  """The settings in a task.json with these fields."""
-  content = json.dumps({"task": "classification", **fields})
-  (folder / "task.json").write_text(content)
-  return task_file.load(ClassificationTask, str(folder))
-
-
 @pytest.mark.parametrize(
   ("mean", "deviation", "is_warned"),
   [
@@ -440,18 +424,3 @@ def test_digits_that_float32_loses(mean, deviation, is_warned, caplog):
   assert ("In Hugging Face's format they are float32" in caplog.text) == (
     is_warned
   )
-
-
-class TestSettings:
-  @pytest.mark.parametrize(
-    "label_type", [*LABEL_TYPES.values(), label_types.Regression(2.5, 0.5)]
-  )
-  def test_round_trip(self, tmp_path, label_type):
-    settings = ClassifierSettings(7, long_text="head_tail", is_pair=True)
-    settings = settings.with_label_type(label_type)
-    content = task_file.content("classification", settings)
-    (tmp_path / "task.json").write_text(content)
-    found = task_file.load(ClassificationTask, str(tmp_path))
-    assert found == settings
-    assert type(found.label_type()) is type(label_type)
-    assert vars(found.label_type()) == vars(label_type)
