@@ -1,7 +1,6 @@
 """A model for an extended vocabulary, and the script that makes it."""
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -126,47 +125,3 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   output = f"--output_file={tmp_path}/vocab.txt"
   few, _ = scripts.fork(*command[:2], "--num_new=500", command[3], output)
   assert re.search(r": \d+ new pieces \(no other word of several", few)
-
-
-@pytest.mark.parametrize(
-  ("flags", "expected"),
-  [
-    (
-      ["--extend=VOCAB", "--output_dir=OLD", "--init_checkpoint=x"],
-      "/old is not an empty folder",
-    ),
-    (["--extend=VOCAB", "--output_dir=x"], "--init_checkpoint is required"),
-    (["--extend=REPEATS"], "lines 2 and 1002; replace line 2"),
-    (["--extend=LATIN1"], "latin1.txt:1002: byte "),
-    (
-      ["--extend=VOCAB", "--init_checkpoint=none", "--output_dir=x"],
-      "no checkpoint none",
-    ),
-  ],
-)
-def test_wrong_flags(tmp_path, goldens, flags, expected):
-  tiny_task.write_lines(tmp_path / "text.txt", ["a text"])
-  vocab = tmp_path / "old" / "vocab.txt"
-  vocab.parent.mkdir()
-  shutil.copy(goldens / "vocab.txt", vocab)
-  pieces = vocab.read_text("utf-8").splitlines()
-  repeats = tmp_path / "repeats.txt"
-  tiny_task.write_lines(repeats, [*pieces, pieces[1]])
-  latin1 = tmp_path / "latin1.txt"
-  latin1.write_bytes(vocab.read_bytes() + b"caf\xe9\n")
-  for name, path in (
-    ("LATIN1", latin1),
-    ("VOCAB", vocab),
-    ("OLD", vocab.parent),
-    ("REPEATS", repeats),
-  ):
-    flags = [flag.replace(name, str(path)) for flag in flags]
-  out = tmp_path / "vocab.txt"
-  command = [f"--input_file={tmp_path}/text.txt", *flags]
-  if not any(flag.startswith("--output") for flag in flags):
-    command.append(f"--output_file={out}")
-  _, error = scripts.fork("build_vocab.py", *command, status=2)
-  (line,) = error.splitlines()
-  assert expected in line
-  assert not out.exists()
-  assert vocab.read_text("utf-8").splitlines() == pieces
