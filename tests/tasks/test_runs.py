@@ -265,29 +265,6 @@ def test_a_processor_returns_distinct_texts(
     make_task(tmp_path, {}, task_name=["MRPC"], splits=("train",))
 
 
-@pytest.mark.parametrize("kind", ["tagging", "an own task"])
-def test_another_task_is_no_classifier(tmp_path, kind):
-  assets = {"task.json": f'{{"task": "{kind}", "labels": ["0", "1"]}}'}
-  with pytest.raises(UserError, match=rf"kind \({kind}, not classification\)"):
-    make_task(tmp_path, assets, task_name=["MRPC"], splits=("dev",))
-
-
-@pytest.mark.parametrize("split", ["dev", "test"])
-def test_a_second_text_for_a_model_of_single_texts(
-  tmp_path, split_model, split
-):
-  assets, table, _ = split_model
-  changes = {"task_name": ["custom"], "splits": (split,)}
-  path = tmp_path / "pairs.tsv"
-  path.write_text("text\tother\tlabel\na\tb\tyes\nc\td\tno\n")
-  paths = {"train_file": str(path), "test_file": str(path)}
-  changes["table"] = table | paths | {"text_b_column": "other"}
-  task = make_task(tmp_path, assets, **changes)
-  message = f"^--text_b_column: the {split} set has pairs .* single .*; omit it"
-  with pytest.raises(UserError, match=message):
-    task.examples(split)
-
-
 @pytest.mark.parametrize(
   ("name", "is_pair", "message"),
   [
