@@ -175,49 +175,37 @@ def test_older_names(copy, folders):
   }
 
 
-def _add_dense(copy):
-  modules = json.loads((copy / "modules.json").read_text())
-  dense = {"type": "sentence_transformers.models.Dense", "path": "2_Dense"}
-  (copy / "modules.json").write_text(json.dumps([*modules, dense]))
+POOLING = "1_Pooling/config.json"
+PROMPTS = "config_sentence_transformers.json"
+DENSE = [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]
 
 
 @pytest.mark.parametrize(
-  ("change", "wanted"),
+  ("path", "content", "wanted"),
   [
+    ("modules.json", DENSE, "it has the parts .*'Dense'; only a Transformer"),
+    ("modules.json", [{}], "modules.json: 'type'; pass"),
+    (POOLING, None, f"the folder lacks .*{POOLING}"),
     (
-      _add_dense,
-      "modules.json: it has the parts .*'Dense'; only a Transformer",
-    ),
-    (
-      lambda copy: edit(
-        copy / "1_Pooling/config.json", pooling_mode="lasttoken"
-      ),
+      POOLING,
+      {"pooling_mode": "lasttoken"},
       'the pooling "lasttoken" is not supported, .*; pass another model',
     ),
     (
-      lambda copy: edit(
-        copy / "1_Pooling/config.json", pooling_mode=["mean", "max"]
-      ),
+      POOLING,
+      {"pooling_mode": ["mean", "max"]},
       "the pooling .* is not supported",
     ),
-    (
-      lambda copy: shutil.rmtree(copy / "1_Pooling"),
-      "the folder lacks .*1_Pooling/config.json",
-    ),
-    (
-      lambda copy: (copy / "modules.json").write_text("[{}]"),
-      "modules.json: 'type'; pass",
-    ),
-    (
-      lambda copy: edit(
-        copy / "config_sentence_transformers.json", default_prompt_name="x"
-      ),
-      "there is no prompt 'x'",
-    ),
+    (PROMPTS, {"default_prompt_name": "x"}, "there is no prompt 'x'"),
   ],
 )
-def test_other_parts_are_an_error(copy, change, wanted):
-  change(copy)
+def test_other_parts_are_an_error(copy, path, content, wanted):
+  if content is None:
+    (copy / path).unlink()
+  elif isinstance(content, dict):
+    edit(copy / path, **content)
+  else:
+    (copy / path).write_text(json.dumps(content))
   with pytest.raises(UserError, match=wanted):
     bert.load(copy)
 
