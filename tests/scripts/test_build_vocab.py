@@ -192,6 +192,10 @@ MISTAKES = """
   --init_checkpoint is required
 --extend=good.txt --output_file= --output_dir=x --init_checkpoint=none
   no checkpoint none
+--extend=sorted.txt --output_file= --output_dir=x --init_checkpoint=RELEASE
+  --extend=sorted.txt has pieces in other lines ... pass --extend=RELEASE/vocab
+--extend=longer.txt --output_file= --output_dir=x --init_checkpoint=RELEASE
+  --extend=longer.txt has 1003 entries, more than vocab_size=1001
 --extend=repeats.txt
   lines 2 and 1002; replace line 2
 --extend=latin1.txt
@@ -200,7 +204,7 @@ MISTAKES = """
 
 
 @mistakes.each_of(MISTAKES)
-def test_a_mistake_is_one_line(tmp_path, goldens, mistake):
+def test_a_mistake_is_one_line(tmp_path, goldens, release, mistake):
   pieces = (goldens / "vocab.txt").read_bytes()
   (tmp_path / "old").mkdir()
   for name, content in {
@@ -213,7 +217,10 @@ def test_a_mistake_is_one_line(tmp_path, goldens, mistake):
     "good.txt": pieces,
     "repeats.txt": pieces + pieces.splitlines()[1] + b"\n",
     "old/vocab.txt": pieces,
+    "sorted.txt": b"\n".join(sorted(pieces.splitlines())),
+    "longer.txt": pieces + b"longer\nlarger\n",
   }.items():
     (tmp_path / name).write_bytes(content)
   good = {"input_file": "text.txt", "output_file": "vocab.txt"}
-  mistakes.check(mistake, "build_vocab.py", tmp_path, good, cwd=tmp_path)
+  names = {"cwd": tmp_path, "RELEASE": release}
+  mistakes.check(mistake, "build_vocab.py", tmp_path, good, **names)

@@ -98,28 +98,14 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   found = tokenizer.tokenize(line)
   assert "immunotherapy" in found
   assert len(found) == pytest.approx(after * 5)
-  _, error = scripts.fork(*command, status=2)
-  assert f"{tmp_path}/out is not an empty folder; pass the path of" in error
   assert "vocab.txt: 5 new pieces, " in printed
-  # The same pieces in another order have the embeddings of others.
-  other = tmp_path / "other.txt"
-  tiny_task.write_lines(other, sorted(vocab.read_text("utf-8").splitlines()))
-  flags = f"--extend={other}", *command[2:-1], f"--output_dir={tmp_path}/new"
-  _, error = scripts.fork(command[0], *flags, status=2)
-  wanted = f"--extend={other} has pieces in other lines than the vocabulary of "
-  assert f"{wanted}{files}/model/bert_model" in error
-  assert error.endswith(f"; pass --extend={vocab}\n")
-  lines = vocab.read_text("utf-8").splitlines()
-  tiny_task.write_lines(other, [*lines, "longer", "larger"])
-  _, error = scripts.fork(command[0], *flags, status=2)
-  assert (
-    f"--extend={other} has 1003 entries, more than vocab_size=1001" in error
-  )
   # A line that no piece uses may be another one.
   lines = vocab.read_text("utf-8").splitlines()
   free = next(n for n, line in enumerate(lines) if line.startswith("[unused"))
   lines[free] = "inserted"
+  other = tmp_path / "other.txt"
   tiny_task.write_lines(other, lines)
+  flags = f"--extend={other}", *command[2:-1], f"--output_dir={tmp_path}/new"
   scripts.fork(command[0], *flags)
   assert (tmp_path / "new" / "bert_model.ckpt.index").exists()
   output = f"--output_file={tmp_path}/vocab.txt"
