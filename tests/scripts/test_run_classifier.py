@@ -60,30 +60,6 @@ def test_eval_results_have_the_references_keys(trained):
   assert results["loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
 
 
-def test_test_results_are_probabilities_row_by_row(trained):
-  rows = np.loadtxt(trained[0] / "test_results.tsv", delimiter="\t")
-  assert rows.shape == (tiny_task.ROWS["test"], 2)
-  np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-5)
-
-
-def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
-  folder = tmp_path / "model"
-  shutil.copytree(trained[0], folder)
-  fields = {**_task_of(folder), "labels": ["1", "0"]}
-  (folder / "task.json").write_text(json.dumps(fields))
-  out = tmp_path / "out"
-  commands = (
-    tiny_task.flags(files, out, init_checkpoint=folder, **LONG_TEXTS),
-    tiny_task.flags(files, folder, **LONG_TEXTS),
-  )
-  actions = ("--do_eval", "--do_train")
-  for command, action in zip(commands, actions, strict=True):
-    _, error = scripts.fork("run_classifier.py", *command, action, status=2)
-    assert "task.json has the labels 1, 0 (classification), but" in error
-    assert "--task_name=MRPC has 0, 1 (classification); pass" in error
-  assert not out.exists()
-
-
 USER_SCRIPT = """
 import os
 import run_classifier
