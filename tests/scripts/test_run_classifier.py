@@ -53,13 +53,6 @@ def test_checkpoints_are_kept_as_asked(trained):
   assert not [name for name in os.listdir(folder) if "partial" in name]
 
 
-def test_eval_results_have_the_references_keys(trained):
-  results = tiny_task.results(trained[0])
-  names = {"eval_accuracy", "eval_f1", "eval_loss", "global_step", "loss"}
-  assert results.keys() == names
-  assert results["loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
-
-
 USER_SCRIPT = """
 import os
 import run_classifier
@@ -355,20 +348,6 @@ def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
     command = tiny_task.flags(files, out, **changes, **more)
     scripts.fork("run_classifier.py", *command, "--do_predict")
     assert (out / "AX" / "test_results.tsv").read_text() == expected
-
-
-def test_one_of_several_tasks_that_is_evaluated_is_summarized(
-  files, several, tmp_path
-):
-  folder = tmp_path / "out"
-  shutil.copytree(several[0] / "seed-4", folder)
-  command = tiny_task.flags(
-    files, folder, task_name="mnli,ax", data_dir=files / "several_data"
-  )
-  printed, _ = scripts.fork("run_classifier.py", *command, "--do_eval")
-  lines = (folder / "results.tsv").read_text().splitlines()
-  assert len(lines) == len(printed.splitlines()) > 2
-  assert [row.split("\t")[0] for row in lines[1:]] == ["MNLI"] * len(lines[1:])
 
 
 def test_several_tasks_and_seeds_are_summarized(several):
