@@ -326,20 +326,6 @@ class TestScore:
     found = {name: results[name] for name in expected}
     assert found == pytest.approx(expected)
 
-  def test_logits_of_windows_are_averaged(self):
-    windows = [
-      {"logits": np.array(row, np.float32), "label_ids": np.int32(1)}
-      for row in ([4, 0, 0], [0, 3, 0], [0, 3, 0])
-    ]
-    rows, task = RowSet("dev", "", None, None, 3), make_task()
-    answers = iter([task.answer(None, windows)])
-    results = task.score(rows, answers).results
-    # The means are 4/3, 2 and 0.
-    loss = np.log(np.exp(4 / 3) + np.exp(2) + 1) - 2
-    expected = dict.fromkeys(("eval_accuracy", "eval_f1_macro"), 1.0)
-    expected |= {"eval_loss": loss, "loss": loss}
-    assert results == pytest.approx(expected)
-
   @pytest.mark.parametrize(("count", "wanted"), [(10, True), (9, False)])
   def test_few_rows_of_a_label_are_not_to_be_balanced(self, count, wanted):
     names = [*LABELS, *LABELS[:-1]] * 5 + LABELS[-1:] * (count - 5)
