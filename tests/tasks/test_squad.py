@@ -136,21 +136,6 @@ class TestReading:
     found = squad.read_squad_examples(write(squad_json(*questions)), True)
     assert [example.qas_id for example in found] == ["y"]
 
-  def test_no_answer(self, write):
-    questions = [
-      qa("x", answers=[], is_impossible=True),
-      qa("y", is_impossible=False),
-      qa("z"),
-    ]
-    path = write(squad_json(*questions))
-    x, y, z = squad.read_squad_examples(path, True, True)
-    assert [e.is_impossible for e in (x, y, z)] == [True, False, False]
-    assert (x.start_position, x.end_position, x.orig_answer_text) == (
-      -1,
-      -1,
-      "",
-    )
-
   def test_numbers_are_names(self, write):
     (example,) = squad.read_squad_examples(write(squad_json(qa(7))), False)
     assert example.qas_id == "7"
