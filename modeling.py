@@ -499,7 +499,7 @@ class BertModel:
     assert_rank(input_ids, 2, "input_ids")
     if input_mask is None:
       input_mask = tf.ones_like(input_ids)
-    if token_type_ids is None:
+    if token_type_ids is None or config.type_vocab_size < 2:
       token_type_ids = tf.zeros_like(input_ids)
     with variables.variable_scope(scope, default_name="bert"):
       self.embedding_output, self.embedding_table = embed(

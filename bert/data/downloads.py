@@ -41,7 +41,8 @@ RELEASES = {
 # other formats, except those of sentence-transformers, such as 1_Pooling.
 _HUB_FILES = (
   *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
-  "*.model",  # A SentencePiece model.
+  *("*.model", "merges.txt"),  # SentencePiece's, and byte-level BPE's.
+  "*_Dense/model.safetensors",  # Of sentence-transformers.
 )
 _HUB_FOLDERS = "[!0-9]*/*"
 

@@ -67,7 +67,9 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     settings = task.portable(weights)
     contents[task_file.NAME] = task_file.content(task.kind, settings)
     if task.kind == "vectors":
-      contents |= sentence_folder.contents(vars(settings), model.config)
+      contents |= sentence_folder.contents(
+        vars(settings), model.config, weights
+      )
   prefix_of_bert = FAMILIES[family].prefix if head == "Model" else ""
   tensors = {
     # Variables of a task that Hugging Face does not know keep their names.

@@ -261,9 +261,12 @@ class SquadTask(Task):
       probability = 0.0 if found.text == NOTHING_ALLOWED else found.probability
       return {"answer": "", "start": -1, "end": -1, "probability": probability}
     start, end = found.span
+    text = example.paragraph.context[start:end].rstrip()
+    end = start + len(text)
+    text = text.lstrip()  # The pieces at both ends may be blanks.
     return {
-      "answer": example.paragraph.context[start:end],
-      "start": start,
+      "answer": text,
+      "start": end - len(text),
       "end": end,
       "probability": found.probability,
     }

@@ -7,7 +7,9 @@ format contains `config.json`, `model.safetensors`, and `vocab.txt` or
 """
 
 import glob
+import json
 import os
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +28,9 @@ CONFIG_NAMES = (
   huggingface_config.CONFIG_NAME,
 )
 VOCAB_NAMES = ("vocab.txt", "tokenizer.json")
+
+# Tokenizers of RoBERTa, XLM-R and CamemBERT that need transformers.
+_UNREAD = {"vocab.json", "sentencepiece.bpe.model"}
 
 # Some models round vocab_size up to a multiple of 128.
 _MOST_PADDING = 127
@@ -177,6 +182,17 @@ def find_vocabulary(model_dir: str) -> str | None:
   found = files.listdir(model_dir)
   models = [name for name in found if name.endswith(".model")]
   known = [name for name in VOCAB_NAMES if name in found]
+  unread = sorted(_UNREAD.intersection(found))
+  if unread and not known:
+    program = (
+      "import transformers as t; t.AutoTokenizer.from_pretrained(f := "
+      f"{json.dumps(model_dir, ensure_ascii=False)}).save_pretrained(f)"
+    )
+    raise UserError(
+      f"{model_dir} has {unread[0]}, but no tokenizer.json, which its "
+      f"tokenizer is read from; add it where transformers is installed: "
+      f"python -c {shlex.quote(program)}"
+    )
   if not known and len(models) != 1:
     return None
   return os.path.join(model_dir, [*known, *models][0])

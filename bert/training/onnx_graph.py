@@ -358,10 +358,9 @@ def _embeddings(graph, config, input_ids, segment_ids):
   x = graph.add("Gather", words, input_ids)
   if config.type_vocab_size:
     types = graph.weight(f"{scope}/token_type_embeddings")
-    if config.type_vocab_size == 1:  # Then the second text's is zero.
-      zeros = np.zeros([1, config.embedding_width], np.float32)
-      types = graph.add("Concat", types, graph.constant(zeros), axis=0)
-    x = graph.add("Add", x, graph.add("Gather", types, segment_ids))
+    if config.type_vocab_size > 1:  # Otherwise it is that of both texts.
+      types = graph.add("Gather", types, segment_ids)
+    x = graph.add("Add", x, types)
   end = graph.add("Shape", input_ids, start=1, end=2)
   offset = graph.integers(config.position_offset)
   if config.position_offset:

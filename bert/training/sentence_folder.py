@@ -3,8 +3,9 @@
     read("all-MiniLM-L6-v2")  # {"pooling": "mean", "normalize": True, ...}
 
 `modules.json` lists the parts of such a model: the encoder, the pooling, and
-perhaps a scaling to length 1. Any other part is an error, because the vectors
-would differ without it.
+perhaps a scaling to length 1. A dense layer is read if it is the pooler of the
+encoder, as in LaBSE. Any other part is an error, because the vectors would
+differ without it.
 """
 
 import json
@@ -12,10 +13,13 @@ import os
 import re
 from collections.abc import Mapping
 
+import numpy as np
+from safetensors import numpy as safetensors
+
 import modeling
 from bert.errors import UserError, listing, shortened
 from bert.data import files
-from bert.training import huggingface_config, model_folder
+from bert.training import huggingface_config, huggingface_weights, model_folder
 
 MODULES = "modules.json"
 _PROMPTS = "config_sentence_transformers.json"
@@ -26,11 +30,20 @@ _POOLINGS = ("cls", "mean", "max", "mean_sqrt_len")
 
 # Settings of vectors that theirs do not have, with what they do.
 _FIXED = {
-  "layers": ((-1,),),
+  "layers": ((-1,), ()),
   "layer_combination": ("last",),
   "exclude_special": (False,),
   "long_text": ("head",),
 }
+
+# A dense layer behind the pooling, and its tensors if it is the pooler.
+_DENSE = "Dense"
+_POOLER = {
+  "bert/pooler/dense/kernel": "linear.weight",
+  "bert/pooler/dense/bias": "linear.bias",
+}
+
+_TANH = "torch.nn.modules.activation.Tanh"
 
 # Begins the names of the older settings, which are true or false.
 _MODE = "pooling_mode_"
@@ -43,18 +56,24 @@ def read(folder: str) -> dict | None:
   if modules is None:
     return None
   try:
-    parts = [(m["type"].rpartition(".")[2], m["path"]) for m in modules]
-    kinds = [kind for kind, _ in parts]
-    known = ["Transformer", "Pooling", "Normalize"]
-    if kinds not in (known, known[:2]):
+    paths = {
+      m["type"].rpartition(".")[2]: os.path.join(folder, m["path"])
+      for m in modules
+    }
+    kinds, known = list(paths), ["Transformer", "Pooling", _DENSE, "Normalize"]
+    if kinds != [k for k in known if k in (*known[:2], *kinds)]:
       raise ValueError(
         f"it has the parts {listing(kinds)}; only a Transformer, a Pooling and "
-        f"perhaps a Normalize are supported"
+        f"perhaps a {_DENSE} and a Normalize are supported"
       )
     prompts = _read_prompts(os.path.join(folder, _PROMPTS))
-    config = os.path.join(folder, parts[1][1], huggingface_config.CONFIG_NAME)
+    config = os.path.join(paths["Pooling"], huggingface_config.CONFIG_NAME)
+    pooling = _read_pooling(config, prompts["prompts"])
+    if _DENSE in kinds:
+      _check_is_pooler(folder, paths[_DENSE], pooling)
+      pooling = "pooled"
     return {
-      "pooling": _read_pooling(config, prompts["prompts"]),
+      "pooling": pooling,
       "normalize": "Normalize" in kinds,
       "max_seq_length": _read_length(folder),
       **prompts,
@@ -83,6 +102,24 @@ def _read_pooling(path, prompts):
   if fields.get("include_prompt") is False and prompts:
     raise ValueError("pooling without the prompts is not supported")
   return shortest[0]
+
+
+def _check_is_pooler(folder, dense, pooling):
+  """Raises ValueError unless a dense layer is the pooler of the encoder."""
+  path = os.path.join(dense, huggingface_config.CONFIG_NAME)
+  fields = files.read_json(path, dict) or {}
+  paths = map(huggingface_weights.find_weights, (folder, dense))
+  encoder, layer = map(huggingface_weights.Weights, paths)
+  is_known = fields["activation_function"] == _TANH and pooling == "cls"
+  is_known &= _POOLER.keys() <= encoder.get_variable_to_shape_map().keys()
+  if not is_known or not all(
+    np.array_equal(
+      huggingface_weights.exchanged(ours, encoder.get_tensor(ours)),
+      layer.get_tensor(theirs),
+    )
+    for ours, theirs in _POOLER.items()
+  ):
+    raise ValueError(f"its {_DENSE} is not the pooler of the encoder")
 
 
 def _read_length(folder):
@@ -114,20 +151,28 @@ def _read_prompts(path):
   }
 
 
-def contents(settings: Mapping, config: modeling.BertConfig) -> dict[str, str]:
+def contents(
+  settings: Mapping,
+  config: modeling.BertConfig,
+  weights: Mapping[str, np.ndarray],
+) -> dict[str, str | bytes]:
   """The files of a folder for fields of `features.VectorSettings`, by path."""
+  has_dense = settings["pooling"] == "pooled" and config.pooler_act == "tanh"
+  how = "cls" if has_dense else settings["pooling"]
+  used = {**settings, "pooling": how}
   for name, known in {**_FIXED, "pooling": _POOLINGS}.items():
-    if settings[name] not in known:
+    if used[name] not in known:
       raise UserError(
-        f"{name}={settings[name]} of task.json is unknown to "
+        f"{name}={used[name]} of task.json is unknown to "
         f"sentence-transformers; it needs {listing(known)}"
       )
   kinds = ["Transformer", "Pooling"]
+  kinds += [_DENSE] if has_dense else []
   kinds += ["Normalize"] if settings["normalize"] else []
   pooling = {"word_embedding_dimension": config.hidden_size}
   for name in _POOLINGS:
     theirs = f"{_MODE}{name}_token" + "s" * (name != "cls")
-    pooling[theirs] = name == settings["pooling"]
+    pooling[theirs] = name == how
   # All of their versions know these names.
   types = (f"sentence_transformers.models.{kind}" for kind in kinds)
   found = {
@@ -146,7 +191,28 @@ def contents(settings: Mapping, config: modeling.BertConfig) -> dict[str, str]:
       "similarity_fn_name": "cosine",
     },
   }
-  return {
-    name: json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    for name, content in found.items()
+  dense = _dense_files(weights) if has_dense else {}
+  return {**{name: _json(fields) for name, fields in found.items()}, **dense}
+
+
+def _dense_files(weights):
+  """The files of a dense layer that is the pooler, by path."""
+  tensors = {
+    theirs: np.ascontiguousarray(
+      huggingface_weights.exchanged(ours, weights[ours])
+    )
+    for ours, theirs in _POOLER.items()
   }
+  size = len(tensors["linear.bias"])
+  fields = {"in_features": size, "out_features": size, "bias": True}
+  contents = {
+    huggingface_config.CONFIG_NAME: _json(
+      {**fields, "activation_function": _TANH}
+    ),
+    huggingface_weights.WEIGHTS_NAME: safetensors.save(tensors),
+  }
+  return {f"2_{_DENSE}/{name}": text for name, text in contents.items()}
+
+
+def _json(fields):
+  return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"

@@ -82,7 +82,7 @@ class Teacher:
     if found != wanted:
       raise UserError(
         f"--teacher={model_dir} has the labels {found}, and the student "
-        f"{wanted}; pass a teacher with the same"
+        f"{wanted}; pass a teacher with the same, or name them in its task.json"
       )
 
   def spec(self) -> records.Spec:

@@ -24,7 +24,9 @@ FILES = {
   "onnx/model.onnx": b"other",
   "onnx/config.json": b"of the other",
   "spm.model": b"pieces",
+  "merges.txt": b"t h",
   "1_Pooling/config.json": b"{}",
+  "2_Dense/model.safetensors": b"a layer",
 }
 
 
@@ -154,7 +156,7 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
       assert not path.exists()
   assert downloads.local_path("hf://org/model@v1") == folder
   bodies = [path for method, path, _ in hub.requests if method == "GET"]
-  assert len([path for path in bodies if "/resolve/" in path]) == 5
+  assert len([path for path in bodies if "/resolve/" in path]) == 7
   downloads.use_cache_only(True)
   hub.requests.clear()
   assert downloads.local_path("hf://org/model") == folder

@@ -156,6 +156,16 @@ def test_an_answer_is_found_and_cut_out(family, context, answer):
   assert len(text) <= len(answer) + 2  # A piece may have more characters.
 
 
+def test_an_answer_has_no_blanks_around_it():
+  """A blank before another is a piece of byte-level BPE."""
+  model = bert.load(families.path("roberta", "ForQuestionAnswering"))
+  words = ["The", "old", "bridge", "over", "the"]
+  for context, wanted in (("The  old  ", "old"), ("    ".join(words), "the")):
+    answer = model(("Who?", context))
+    assert answer["answer"] == wanted
+    assert context[answer["start"] : answer["end"]] == wanted
+
+
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_words_are_labeled_at_their_first_pieces(family):
   folder = families.path(family, "ForTokenClassification")

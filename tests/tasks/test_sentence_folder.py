@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from safetensors import numpy as safetensors
 
 import bert
 import scripts
@@ -15,6 +16,7 @@ from bert.errors import UserError
 from bert.export import huggingface, onnx_model, task_graph
 from bert.training import sentence_folder, task_file
 
+PARTS = ("weight", "bias")
 NAMES = ("st-mean-normalized", "st-cls-prompts")
 
 
@@ -175,15 +177,58 @@ def test_older_names(copy, folders):
   }
 
 
+def _add_dense(copy, noise=0.0):
+  """Adds the pooler as a part of its own, as in LaBSE."""
+  modules = json.loads((copy / "modules.json").read_text())
+  dense = {"type": "sentence_transformers.models.Dense", "path": "2_Dense"}
+  modules.insert(2, dense)
+  (copy / "modules.json").write_text(json.dumps(modules))
+  tensors = safetensors.load_file(copy / "model.safetensors")
+  layer = {f"linear.{n}": tensors[f"pooler.dense.{n}"] for n in PARTS}
+  layer["linear.bias"] += noise
+  (copy / "2_Dense").mkdir()
+  safetensors.save_file(layer, copy / "2_Dense/model.safetensors")
+  fields = {"activation_function": "torch.nn.modules.activation.Tanh"}
+  (copy / "2_Dense/config.json").write_text(json.dumps(fields))
+  edit(copy / "1_Pooling/config.json", pooling_mode="cls")
+
+
+def test_a_dense_layer_may_be_the_pooler(copy, tmp_path):
+  """tanh(W x + b) of the first vectors, scaled to length 1."""
+  texts = ["The old bridge", "one two"]
+  edit(copy / "1_Pooling/config.json", pooling_mode="cls")
+  first = bert.load(str(copy), normalize=False)(texts)
+  _add_dense(copy)
+  layer = safetensors.load_file(copy / "2_Dense/model.safetensors")
+  weight, bias = (layer[f"linear.{name}"] for name in PARTS)
+  wanted = np.tanh(vectors(first) @ weight.T + bias)
+  wanted /= np.linalg.norm(wanted, axis=-1, keepdims=True)
+  back = tmp_path / "back"
+  huggingface.to_huggingface(str(copy), str(back))
+  (back / task_file.NAME).unlink()
+  for folder in (copy, back):
+    found = vectors(bert.load(str(folder))(texts))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6)
+  written = safetensors.load_file(back / "2_Dense/model.safetensors")
+  for name, value in layer.items():
+    np.testing.assert_array_equal(written[name], value)
+
+
+def test_another_dense_layer_is_an_error(copy):
+  _add_dense(copy, noise=0.1)
+  with pytest.raises(UserError, match="its Dense is not the pooler of the enc"):
+    bert.load(copy)
+
+
 POOLING = "1_Pooling/config.json"
 PROMPTS = "config_sentence_transformers.json"
-DENSE = [{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]
+ASYM = [{"type": "models.Asym", "path": ""}]
 
 
 @pytest.mark.parametrize(
   ("path", "content", "wanted"),
   [
-    ("modules.json", DENSE, "it has the parts .*'Dense'; only a Transformer"),
+    ("modules.json", ASYM, "it has the parts 'Asym'; only a Transformer"),
     ("modules.json", [{}], "modules.json: 'type'; pass"),
     (POOLING, None, f"the folder lacks .*{POOLING}"),
     (

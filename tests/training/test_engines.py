@@ -78,7 +78,7 @@ def test_outputs_are_the_originals(golden, model, runtime):
 
 @pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])
 def test_pairs_with_one_segment_type(golden, model, runtime):
-  """The second text gets no segment embedding, as in TensorFlow."""
+  """Both texts get it, as in RoBERTa, which is trained without segments."""
   fields = golden.config.to_dict() | {"type_vocab_size": 1}
   model = model._replace(config=modeling.BertConfig.from_dict(fields))
   old = checkpoints.Checkpoint(model.checkpoint)
@@ -95,6 +95,9 @@ def test_pairs_with_one_segment_type(golden, model, runtime):
   np.testing.assert_allclose(
     by_engine["pooled"], by_tensorflow["pooled"], atol=1e-4
   )
+  rows = [row | {"segment_ids": [0] * len(row["input_ids"])} for row in rows]
+  without = predictor.Predictor(model, POOL, precision="float32")(rows)
+  np.testing.assert_array_equal(without["pooled"], by_tensorflow["pooled"])
 
 
 def test_sequences_of_choices_are_rows(golden, model):

@@ -1,6 +1,7 @@
 """Configurations in Hugging Face's format, and folders that hold them."""
 
 import json
+import pathlib
 import re
 
 import pytest
@@ -73,6 +74,16 @@ def test_activations_are_translated(read, theirs, ours):
 def test_their_defaults_apply(read):
   config = read(type_vocab_size=None, vocab_size=None)
   assert (config.type_vocab_size, config.vocab_size) == (2, 30522)
+
+
+def test_the_documented_electra_is_their_default(tmp_path):
+  """ELECTRA-Small, whose original code has the exact gelu."""
+  text = pathlib.Path(__file__).parents[2].joinpath("docs/convert.md")
+  (block,) = re.findall('[{]\n  "family"[^}]*}', text.read_text("utf-8"))
+  ours, theirs = tmp_path / "bert_config.json", tmp_path / "config.json"
+  ours.write_text(block)
+  theirs.write_text('{"model_type": "electra"}')
+  assert read_config(str(ours)).to_dict() == read_config(str(theirs)).to_dict()
 
 
 def test_a_file_of_their_name_is_theirs(read, tmp_path):

@@ -108,6 +108,19 @@ def test_a_vocabulary_is_utf8(tmp_path, release):
     model_folder.find_model(str(folder))
 
 
+@pytest.mark.parametrize("name", ["vocab.json", "sentencepiece.bpe.model"])
+def test_a_tokenizer_that_only_transformers_reads(tmp_path, release, name):
+  folder = tmp_path / "model"
+  shutil.copytree(release, folder)
+  (folder / "vocab.txt").rename(folder / name)
+  wanted = f"has {name}, but no tokenizer.json.* t.AutoTokenizer.from_pretr"
+  with pytest.raises(UserError, match=wanted):
+    model_folder.find_model(str(folder), do_lower_case=True)
+  flags = parse(table(flag_table.MODEL), {"init_checkpoint": folder})
+  with pytest.raises(UserError, match=wanted):
+    model_flags.load_tokenizer(flags)
+
+
 def test_a_released_folders_name_says_its_casing(tmp_path, release):
   for name, lower_cases in (
     ("cased_L-12_H-768_A-12", False),
