@@ -89,19 +89,6 @@ def test_a_training_starts_from_their_folder(models, goldens, tmp_path):
   assert len(record["data"]["init_checkpoint"]) == 64
 
 
-@pytest.mark.parametrize(
-  ("to", "what"), [("tensorflow", "30 tensors, "), ("huggingface", "BertFor")]
-)
-def test_the_log_names_the_folder_that_was_written(models, tmp_path, to, what):
-  _, log = scripts.fork(
-    "convert_checkpoint.py",
-    *(f"--to={to}", f"--model_dir={models / 'ours'}", "--keep_layers=0"),
-    f"--output_dir={tmp_path / 'out'}",
-  )
-  assert log.count("Wrote ") == 1
-  assert f"Wrote {tmp_path / 'out'}: {what}" in log
-
-
 MISTAKES = """
 CONVERT --to=huggingface
   --model_dir is required
