@@ -53,55 +53,6 @@ def test_checkpoints_are_kept_as_asked(trained):
   assert not [name for name in os.listdir(folder) if "partial" in name]
 
 
-USER_SCRIPT = """
-import os
-import run_classifier
-import tokenization
-
-class MoodProcessor(run_classifier.DataProcessor):
-  def get_labels(self):
-    return ["sad", "glad", "mad"]
-  def get_train_examples(self, data_dir):
-    return self._create_examples(data_dir, "train")
-  def get_dev_examples(self, data_dir):
-    return self._create_examples(data_dir, "dev")
-  def get_test_examples(self, data_dir):
-    return self._create_examples(data_dir, "test")
-  def _create_examples(self, data_dir, set_type):
-    examples = []
-    lines = self._read_tsv(os.path.join(data_dir, "mood.tsv"))
-    for (i, line) in enumerate(lines):
-      text_a = tokenization.convert_to_unicode(line[0])
-      label = "0" if set_type == "test" else line[1]
-      examples.append(run_classifier.InputExample(
-          guid="%s-%s" % (set_type, i), text_a=text_a, label=label))
-    return examples
-
-run_classifier.PROCESSORS["mood"] = MoodProcessor
-run_classifier.command()
-"""
-
-
-def test_a_users_processor_works_as_it_always_did(files, tmp_path):
-  lines = [f"I feel {m} .\t{m}" for m in ("sad", "glad", "mad")] * 4
-  (tmp_path / "mood.tsv").write_text("\n".join(lines) + "\n")
-  flags = tiny_task.flags(
-    files,
-    tmp_path / "out",
-    task_name="mood",
-    data_dir=tmp_path,
-    **tiny_task.HEAD_ONLY,
-  )
-  flags += ["--do_train", "--do_eval", "--do_predict"]
-  script = tmp_path / "run_mood.py"
-  script.write_text(USER_SCRIPT)
-  scripts.fork(script, *flags)
-  results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
-  assert results.shape == (12, 3)
-  assert _task_of(tmp_path / "out")["labels"] == ["sad", "glad", "mad"]
-  assert "eval_accuracy" in tiny_task.results(tmp_path / "out")
-
-
 @pytest.fixture(scope="module")
 def short(files, goldens):
   """A model of 40 positions and word pieces of its own, trained."""
