@@ -532,28 +532,3 @@ class TestWarnings:
     assert first.endswith("of x.csv:5 is 'it', and that of x.csv:2 is 'IT'")
     assert "differ only in upper and lower case: 'IT', 'it';" in second
     assert third.startswith("1 row of")
-
-  def test_duplicates(self, tmp_path, caplog):
-    train = [InputExample("0", "a", "b"), InputExample("1", "a")]
-    dev = [
-      InputExample("0", "a", "c"),
-      InputExample("1", "a", "b"),
-      InputExample("2", "a"),
-      InputExample("3", "b", "a"),
-    ]
-    with caplog.at_level(logging.INFO, "absl"):
-      tabular.log_duplicates("T", train, dev)
-      seen = [InputExample("1", "a", where="dev.tsv:3")]
-      tabular.log_duplicates("T", train, seen)
-      tabular.log_duplicates("T", train, dev[:1])
-      tabular.log_duplicates("T", train, [])
-    first, second, *none = (record.getMessage() for record in caplog.records)
-    assert "T: 2 of the 4 development examples (50.0 %)" in first
-    assert "starting with example 1;" in first
-    assert "starting with dev.tsv:3;" in second
-    assert none == [
-      f"T: 0 of the {number} (0.0 %) are also in the training set"
-      for number in ("1 development example", "0 development examples")
-    ]
-    levels = [record.levelname for record in caplog.records]
-    assert levels == ["WARNING", "WARNING", "INFO", "INFO"]
