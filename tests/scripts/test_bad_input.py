@@ -66,6 +66,8 @@ CUSTOM --regression --multilabel
   --keep_best=bleu ... accuracy, f1, loss
 CUSTOM --label_column=number --regression --class_weights=balanced
   --class_weights=balanced ... labels
+CUSTOM --label_column=number --regression --calibrate --do_eval
+  custom has no labels
 """
 
 MODELS = """
@@ -130,6 +132,8 @@ OUTPUTS = """
   holds another model (classification:  ... [1001, 32] ... [1001, 64] ... pass
 CUSTOM --output_dir=FILES/trained
   has the labels 0, 1 (classification) ... --task_name=custom ... bad, good
+--task_name=RTE --do_train= --do_eval --init_checkpoint=FILES/trained
+  has the labels 0, 1 (classification) ... --task_name=RTE has entailment
 --output_dir=FILES/model
   --output_dir=FILES/model holds a model ... overwrite ... pass another
 --output_dir=FILES/damaged_best --keep_best=loss
@@ -292,39 +296,6 @@ def test_a_mistake_is_one_line(files, mistake):
   )
 
 
-@pytest.mark.parametrize(
-  ("script", "unused", "changes"),
-  [
-    ("classifier", "dev_file", {"task_name": "custom"}),
-    ("squad", "predict_file", {"task_name": None}),
-    (
-      "pretraining",
-      "eval_input_file",
-      {
-        "task_name": None,
-        "num_train_epochs": None,
-        "train_file": None,
-        "input_file": "nowhere",
-      },
-    ),
-  ],
-)
-def test_a_file_that_is_not_used_is_named(
-  files, tmp_path, script, unused, changes
-):
-  table = files / "good.tsv"
-  changes = {"data_dir": None, "train_file": "nowhere", **changes}
-  command = tiny_task.flags(
-    files, tmp_path / "out", **changes, **{unused: table}
-  )
-  _, log = scripts.fork(f"run_{script}.py", *command, "--do_train", status=2)
-  *_, line = log.splitlines()
-  assert "nowhere" in line
-  users = "--do_predict, --do_eval" if script == "squad" else "--do_eval"
-  warning = f"--{unused}={table} is not used; add {users} or --eval_steps\n"
-  assert warning in log
-
-
 # Commands that end with an error after the flags are checked: script, flags,
 # and the warnings.
 UNUSED = [
@@ -362,6 +333,18 @@ UNUSED = [
     "run_squad.py --do_predict --output_dir=nowhere --predict_file=nowhere "
     "--train_file=a.json",
     ["--train_file=a.json is not used; add --do_train"],
+  ),
+  *(
+    (
+      f"run_{script}.py --do_train --output_dir=nowhere --{used}=nowhere "
+      f"--{flag}=a",
+      [f"--{flag}=a is not used; add {actions} or --eval_steps"],
+    )
+    for script, used, flag, actions in (
+      ("ner", "train_file", "dev_file", "--do_eval"),
+      ("squad", "train_file", "predict_file", "--do_predict, --do_eval"),
+      ("pretraining", "input_file", "eval_input_file", "--do_eval"),
+    )
   ),
   (
     "run_squad.py --interactive --output_dir=nowhere --predict_file=a.json",

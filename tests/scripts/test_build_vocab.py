@@ -186,11 +186,27 @@ MISTAKES = """
   --update_config=none.json: no such file
 --update_config=empty.json
   empty.json is not  ... vocab_size
+--extend=good.txt --output_file= --output_dir=old --init_checkpoint=x
+  old is not an empty folder
+--extend=good.txt --output_file= --output_dir=x
+  --init_checkpoint is required
+--extend=good.txt --output_file= --output_dir=x --init_checkpoint=none
+  no checkpoint none
+--extend=sorted.txt --output_file= --output_dir=x --init_checkpoint=RELEASE
+  --extend=sorted.txt has pieces in other lines ... pass --extend=RELEASE/vocab
+--extend=longer.txt --output_file= --output_dir=x --init_checkpoint=RELEASE
+  --extend=longer.txt has 1003 entries, more than vocab_size=1001
+--extend=repeats.txt
+  lines 2 and 1002; replace line 2
+--extend=latin1.txt
+  latin1.txt:2: byte
 """
 
 
 @mistakes.each_of(MISTAKES)
-def test_a_mistake_is_one_line(tmp_path, mistake):
+def test_a_mistake_is_one_line(tmp_path, goldens, release, mistake):
+  pieces = (goldens / "vocab.txt").read_bytes()
+  (tmp_path / "old").mkdir()
   for name, content in {
     "text.txt": b"a small text\nof small words\n",
     "blank.txt": "\n \u200b\n".encode(),
@@ -198,7 +214,13 @@ def test_a_mistake_is_one_line(tmp_path, mistake):
     "cut.gz": gzip.compress(b"some text")[:-6],
     "empty.json": b"{}",
     "config": b'{"vocab_size": 9}',
+    "good.txt": pieces,
+    "repeats.txt": pieces + pieces.splitlines()[1] + b"\n",
+    "old/vocab.txt": pieces,
+    "sorted.txt": b"\n".join(sorted(pieces.splitlines())),
+    "longer.txt": pieces + b"longer\nlarger\n",
   }.items():
     (tmp_path / name).write_bytes(content)
   good = {"input_file": "text.txt", "output_file": "vocab.txt"}
-  mistakes.check(mistake, "build_vocab.py", tmp_path, good, cwd=tmp_path)
+  names = {"cwd": tmp_path, "RELEASE": release}
+  mistakes.check(mistake, "build_vocab.py", tmp_path, good, **names)

@@ -323,17 +323,6 @@ def test_no_masking(command, goldens, tmp_path):
   assert once.stat().st_size <= often.stat().st_size / 5
 
 
-def test_one_document_without_next_sentences(command, tmp_path):
-  text = tmp_path / "text.txt"
-  text.write_text("the of and\nto in a\n")
-  flags = command(tmp_path / "out", input_file=text, dupe_factor=3)
-  scripts.fork(SCRIPT, *flags, "--next_sentence_prediction=false")
-  rows = _rows(tmp_path / "out")
-  assert len(rows) >= 3
-  assert "next_sentence_labels" not in rows[0]
-  assert not any(any(row["segment_ids"]) for row in rows)
-
-
 def test_a_sentencepiece_model(command, goldens, tmp_path):
   sentencepiece.SentencePieceTrainer.train(
     input=str(goldens / "corpus.txt"),

@@ -226,6 +226,7 @@ def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
     status=2,
   )
   assert "--text_b_column: the test set has single texts, but" in error
+  assert error.endswith("; pass it\n")
 
 
 def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):

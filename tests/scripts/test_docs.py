@@ -432,29 +432,28 @@ def _check_log(reader):
 
 
 def _check_processor(reader):
-  """Runs the processor of that page on the classifier of that page."""
+  """Trains and evaluates with the processor of that page."""
   page = PAGES["own-data.md"]
   (block,) = (b for b in _blocks(page, "python") if "__main__" in b)
   (reader.folder / "mood.py").write_text(block, encoding="utf-8")
   (reader.folder / "mood").mkdir()
   lines = [f"I feel {mood} .\t{mood}" for mood in ("sad", "glad")]
-  tiny_task.write_lines(reader.folder / "mood" / "dev.tsv", lines)
-  for path in (reader.folder / "reviews/output").glob("bert_model.ckpt.*"):
-    shutil.copy(path, reader.folder / "mood")  # It has two labels, too.
+  for name in ("train", "dev"):
+    tiny_task.write_lines(reader.folder / "mood" / f"{name}.tsv", lines * 4)
   scripts.fork(
     reader.folder / "mood.py",
     "--task_name=mood",
     "--data_dir=mood",
     "--vocab_file=vocab.txt",
     "--bert_config_file=bert_config.json",
-    "--init_checkpoint=mood/bert_model.ckpt",
-    "--max_seq_length=16",
-    "--output_dir=moods",
-    "--do_eval",
+    "--init_checkpoint=bert_model.ckpt",
+    *("--max_seq_length=16", "--train_batch_size=4", "--freeze_layers=1"),
+    *("--output_dir=moods", "--do_train", "--do_eval"),
     cwd=reader.folder,
   )
-  lines = (reader.folder / "moods/eval_results.txt").read_text()
-  assert "eval_accuracy" in lines
+  assert "eval_accuracy" in tiny_task.results(reader.folder / "moods")
+  task = json.loads((reader.folder / "moods/task.json").read_text())
+  assert task["labels"] == ["sad", "glad"]
 
 
 def test_pretraining_runs(reader):

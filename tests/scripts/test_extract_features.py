@@ -228,14 +228,6 @@ def test_vectors(tmp_path, files):
   np.testing.assert_allclose(lengths, [1, 1, 0, 1], atol=1e-3)
 
 
-def test_the_pooler_takes_no_layers(tmp_path, files):
-  output = tmp_path / "out.jsonl"
-  flags = {"pooling": "pooled", "layers": None}
-  scripts.fork(SCRIPT, *command(files, output, **flags))
-  lines = output.read_text().splitlines()
-  assert [len(json.loads(line)["vector"]) for line in lines] == [32] * 4
-
-
 def test_many_lines_in_windows(tmp_path, files):
   """More lines than a window has are in order, and as short ones alone."""
   texts = [f"{n} the game" + " was" * (n % 5) for n in range(5000)]

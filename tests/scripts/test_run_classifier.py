@@ -53,86 +53,6 @@ def test_checkpoints_are_kept_as_asked(trained):
   assert not [name for name in os.listdir(folder) if "partial" in name]
 
 
-def test_eval_results_have_the_references_keys(trained):
-  results = tiny_task.results(trained[0])
-  names = {"eval_accuracy", "eval_f1", "eval_loss", "global_step", "loss"}
-  assert results.keys() == names
-  assert results["loss"] == pytest.approx(results["eval_loss"], rel=1e-5)
-
-
-def test_test_results_are_probabilities_row_by_row(trained):
-  rows = np.loadtxt(trained[0] / "test_results.tsv", delimiter="\t")
-  assert rows.shape == (tiny_task.ROWS["test"], 2)
-  np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-5)
-
-
-def test_a_model_of_other_labels_is_an_error(trained, files, tmp_path):
-  folder = tmp_path / "model"
-  shutil.copytree(trained[0], folder)
-  fields = {**_task_of(folder), "labels": ["1", "0"]}
-  (folder / "task.json").write_text(json.dumps(fields))
-  out = tmp_path / "out"
-  commands = (
-    tiny_task.flags(files, out, init_checkpoint=folder, **LONG_TEXTS),
-    tiny_task.flags(files, folder, **LONG_TEXTS),
-  )
-  actions = ("--do_eval", "--do_train")
-  for command, action in zip(commands, actions, strict=True):
-    _, error = scripts.fork("run_classifier.py", *command, action, status=2)
-    assert "task.json has the labels 1, 0 (classification), but" in error
-    assert "--task_name=MRPC has 0, 1 (classification); pass" in error
-  assert not out.exists()
-
-
-USER_SCRIPT = """
-import os
-import run_classifier
-import tokenization
-
-class MoodProcessor(run_classifier.DataProcessor):
-  def get_labels(self):
-    return ["sad", "glad", "mad"]
-  def get_train_examples(self, data_dir):
-    return self._create_examples(data_dir, "train")
-  def get_dev_examples(self, data_dir):
-    return self._create_examples(data_dir, "dev")
-  def get_test_examples(self, data_dir):
-    return self._create_examples(data_dir, "test")
-  def _create_examples(self, data_dir, set_type):
-    examples = []
-    lines = self._read_tsv(os.path.join(data_dir, "mood.tsv"))
-    for (i, line) in enumerate(lines):
-      text_a = tokenization.convert_to_unicode(line[0])
-      label = "0" if set_type == "test" else line[1]
-      examples.append(run_classifier.InputExample(
-          guid="%s-%s" % (set_type, i), text_a=text_a, label=label))
-    return examples
-
-run_classifier.PROCESSORS["mood"] = MoodProcessor
-run_classifier.command()
-"""
-
-
-def test_a_users_processor_works_as_it_always_did(files, tmp_path):
-  lines = [f"I feel {m} .\t{m}" for m in ("sad", "glad", "mad")] * 4
-  (tmp_path / "mood.tsv").write_text("\n".join(lines) + "\n")
-  flags = tiny_task.flags(
-    files,
-    tmp_path / "out",
-    task_name="mood",
-    data_dir=tmp_path,
-    **tiny_task.HEAD_ONLY,
-  )
-  flags += ["--do_train", "--do_eval", "--do_predict"]
-  script = tmp_path / "run_mood.py"
-  script.write_text(USER_SCRIPT)
-  scripts.fork(script, *flags)
-  results = np.loadtxt(tmp_path / "out" / "test_results.tsv")
-  assert results.shape == (12, 3)
-  assert _task_of(tmp_path / "out")["labels"] == ["sad", "glad", "mad"]
-  assert "eval_accuracy" in tiny_task.results(tmp_path / "out")
-
-
 @pytest.fixture(scope="module")
 def short(files, goldens):
   """A model of 40 positions and word pieces of its own, trained."""
@@ -279,10 +199,6 @@ def test_killed_and_started_again_ends_in_the_same_bytes(kept, files, tmp_path):
   # At step 4, the weights of step 2 are the best so far.
   for name in ("train.tf_record", "model.ckpt-4.index"):
     scripts.kill_when(out / name, "run_classifier.py", *command)
-  other = tiny_task.flags(files, out, do_lower_case=False)
-  _, log = scripts.fork("run_classifier.py", *other, "--do_eval", status=2)
-  wanted = f"--do_lower_case=False: the training in {out} began with True; pass"
-  assert wanted in log
   assert (out / "best_model.ckpt.index").exists()
   # A damaged checkpoint is skipped.
   newest = checkpoints.training_checkpoints(str(out))[-1]
@@ -379,20 +295,6 @@ def test_a_trained_model_predicts_the_diagnostic_set(several, files, tmp_path):
     command = tiny_task.flags(files, out, **changes, **more)
     scripts.fork("run_classifier.py", *command, "--do_predict")
     assert (out / "AX" / "test_results.tsv").read_text() == expected
-
-
-def test_one_of_several_tasks_that_is_evaluated_is_summarized(
-  files, several, tmp_path
-):
-  folder = tmp_path / "out"
-  shutil.copytree(several[0] / "seed-4", folder)
-  command = tiny_task.flags(
-    files, folder, task_name="mnli,ax", data_dir=files / "several_data"
-  )
-  printed, _ = scripts.fork("run_classifier.py", *command, "--do_eval")
-  lines = (folder / "results.tsv").read_text().splitlines()
-  assert len(lines) == len(printed.splitlines()) > 2
-  assert [row.split("\t")[0] for row in lines[1:]] == ["MNLI"] * len(lines[1:])
 
 
 def test_several_tasks_and_seeds_are_summarized(several):

@@ -201,14 +201,11 @@ def test_a_student_that_was_stopped_ends_in_the_same_bytes(
   }
   _fork(files, whole, "--do_train", **changes)
   command = ["run_pretraining.py", *_flags(files, out, **changes), "--do_train"]
-  for step, number, name, end in (
-    (2, signal.SIGTERM, "SIGTERM", "Terminated. Resume with the same command."),
-    (5, signal.SIGINT, "Ctrl-C", "in --output_dir, if there is one."),
-  ):
-    path = out / f"model.ckpt-{step}.index"
-    log = scripts.kill_when(path, *command, number=number)
-    assert log.endswith(f"{end}\n")
-    assert re.search(rf"Stopped at step (\d+) of 12: {name}", log)
+  log = scripts.kill_when(
+    out / "model.ckpt-2.index", *command, number=signal.SIGINT
+  )
+  assert log.endswith("in --output_dir, if there is one.\n")
+  assert re.search(r"Stopped at step \d+ of 12: Ctrl-C", log)
   log = _fork(files, out, "--do_train", **changes)
   assert "Continuing from" in log
   for name in WEIGHTS:
@@ -271,45 +268,6 @@ def test_layers_are_frozen_and_have_rates_of_their_own(files, tmp_path):
     },
     rel=0.02,
   )
-
-
-def test_bfloat16_is_near_float32(trained, files, tmp_path):
-  changes = {
-    "precision": "bfloat16",
-    "init_checkpoint": trained[0],
-    "eval_input_file": f"{files}/two-?.tfrecord",
-  }
-  _fork(files, tmp_path, "--do_eval", **changes)
-  exact, rounded = map(tiny_task.results, (trained[0], tmp_path))
-  for name in ("masked_lm_loss", "next_sentence_loss"):
-    assert exact[name] == pytest.approx(rounded[name], abs=0.05)
-  assert exact != rounded
-
-
-def test_a_second_phase_of_longer_rows_begins_anew(trained, files, tmp_path):
-  folder, _ = trained
-  log = _fork(
-    files,
-    tmp_path,
-    "--do_train",
-    input_file=files / "long.tfrecord",
-    init_checkpoint=folder,
-    bert_config_file=folder / "bert_config.json",
-    vocab_file=folder / "vocab.txt",
-    max_seq_length=96,
-    max_predictions_per_seq=12,
-    num_train_steps=3,
-    num_warmup_steps=0,
-    log_steps=1,
-    **tiny_task.HEAD_ONLY,
-  )
-  assert f"{folder}/bert_model.ckpt: loaded 30 variables; 0 initialized" in log
-  # Of three updates the first has the whole rate.
-  assert "step 1/3: loss" in log
-  assert "learning rate 0.001," in log
-  assert (tmp_path / "model.ckpt-3.index").exists()
-  first_loss = summaries.read_scalars(tmp_path)["loss"][0][1]
-  assert first_loss == pytest.approx(tiny_task.results(folder)["loss"], abs=0.6)
 
 
 def test_a_classifier_starts_from_it(trained):

@@ -16,7 +16,6 @@ import tiny_task
 from bert.data import records
 from bert.training import checkpoints, summaries
 
-WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 ANSWERS = ("predictions.json", "nbest_predictions.json")
 
 
@@ -33,9 +32,6 @@ def files(tmp_path_factory, goldens):
   for question in _questions(dev):
     del question["answers"], question["is_impossible"]
   _write(folder / "test.json", dev)
-  lost = json.loads((folder / "train_v1.json").read_text())
-  _questions(lost)[1]["answers"][0]["text"] = "of another text"
-  _write(folder / "lost.json", lost)
   return folder
 
 
@@ -156,19 +152,6 @@ def _windows(folder, name):
   return sum(1 for _ in records.read_records(f"{folder}/{name}.tf_record"))
 
 
-def test_the_log_tells_what_happens(trained):
-  out, log = trained
-  windows = _windows(out, "train")
-  assert "train_v1.json: 16 questions" in log
-  assert f"{out}/train.tf_record: {windows} rows of 16 examples" in log
-  assert f"Training for 12 steps of 4 rows, {48 / windows:.3g} epochs" in log
-  assert "loaded 23 variables; 2 initialized" in log
-  assert "step 10/12: loss " in log
-  assert f"{out}/predictions.json: 12 answers" in log
-  assert f"{out}/eval_results.txt: exact_match = " in log
-  assert "Traceback" not in log
-
-
 def test_answers_and_scores(trained, files):
   out, _ = trained
   dev = _read(files / "dev_v1.json")
@@ -277,20 +260,6 @@ def test_a_file_without_answers_takes_the_stored_threshold(
   assert scripts.tree(out) == before
 
 
-def test_a_training_needs_a_threshold_of_its_own(trained_v2, files, tmp_path):
-  folder, _ = trained_v2
-  out = tmp_path / "out"
-  changes = {
-    "init_checkpoint": folder,
-    "null_score_diff_threshold": "auto",
-    "train_file": files / "train_v2.json",
-    "predict_file": files / "test.json",
-    "version_2_with_negative": True,
-  }
-  log = _fork(files, out, "--do_train", "--do_predict", status=2, **changes)
-  assert f"no threshold in the task.json of {out};" in log
-
-
 def test_a_threshold_stored_beside_the_answers(trained_v2, files, tmp_path):
   folder, _ = trained_v2
   out = tmp_path / "out"
@@ -347,14 +316,6 @@ def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
   assert f", from {folder}/task.json" in log
 
 
-def test_windows_are_counted_if_asked_for(files, tmp_path):
-  changes = {"train_batch_size": 999, "count_steps_on_windows": True}
-  log = _fork(files, tmp_path / "out", "--do_train", status=2, **changes)
-  message = r"--num_train_epochs=3\.0 over (\d+) rows does not fill a batch"
-  assert int(re.search(message, log)[1]) > 16
-  assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def kept(files):
   """A folder that keeps its best weights, trained on cut batches."""
@@ -365,7 +326,6 @@ def kept(files):
     "pad_to_max_length": False,
     "count_steps_on_windows": True,
     "num_train_epochs": 0.5,
-    "train_file": files / "lost.json",
     **tiny_task.HEAD_ONLY,
   }
   return out, _fork(files, out, "--do_train", "--do_predict", **changes)
@@ -392,12 +352,6 @@ def test_steps_by_windows(kept):
   steps = int(_windows(out, "train") / 4 * 0.5)
   assert f"Training for {steps} steps of 4 rows" in log
   assert _read(out / "best.json")["evaluations"][-1][0] == steps
-
-
-def test_a_lost_answer_is_told_of(kept, files):
-  lost = _questions(_read(files / "lost.json"))[1]
-  assert f"{files}/lost.json: leaving out 1 question" in kept[1]
-  assert f"the first is {lost['id']}, answer 'of another text'" in kept[1]
 
 
 def test_a_dialogue(trained, files, tmp_path):

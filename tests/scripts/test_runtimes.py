@@ -7,34 +7,9 @@ import scripts
 import task_folders
 import tiny_task
 
-from bert.tasks.features import VectorSettings
-from bert.training import task_file
 
-DATA = scripts.ROOT / "sample_data"
 TEXTS = ["Jim Henson was a puppeteer", "the mountains of the north", "city"]
 COLORS = ("red", "green", "blue")
-
-
-def _write_tables(folder):
-  """Development and test sets for the models of `task_folders`."""
-  rows = [f"{text}\t{color}" for text, color in zip(TEXTS, COLORS, strict=True)]
-  tiny_task.write_lines(folder / "texts.tsv", ["text\tlabel", *rows])
-
-
-CASES = {
-  "run_classifier.py": (
-    "classification",
-    "openvino",
-    "texts.tsv",
-    ["--task_name=custom", "--text_a_column=text", "--label_column=label"],
-  ),
-  "run_embeddings.py": (
-    "",
-    "onnxruntime",
-    DATA / "embeddings/dev.csv",
-    ["--text_a_column=question", "--text_b_column=answer"],
-  ),
-}
 
 
 def _results(folder):
@@ -53,28 +28,23 @@ def _check_loss(folder, runtime, full):
   assert "global_step" not in found["int8"]
 
 
-@pytest.mark.parametrize("script", CASES)
-def test_an_evaluation_tells_what_eight_bits_cost(
-  tmp_path, golden, goldens, script
-):
-  kind, runtime, dev, more = CASES[script]
-  _write_tables(tmp_path)
-  folder = tmp_path / "model"
+def test_an_evaluation_tells_what_eight_bits_cost(tmp_path, golden, goldens):
+  table, folder = tmp_path / "texts.tsv", tmp_path / "model"
+  rows = [f"{text}\t{color}" for text, color in zip(TEXTS, COLORS, strict=True)]
+  tiny_task.write_lines(table, ["text\tlabel", *rows])
   folder.mkdir()
-  task_folders.write(folder, kind, golden, goldens)
-  if not kind:
-    content = task_file.content("vectors", VectorSettings(32))
-    (folder / task_file.NAME).write_text(content)
-  command = [script, f"--output_dir={folder}", *more]
-  command += [f"--{split}_file={tmp_path / dev}" for split in ("dev", "test")]
-  command += ["--do_eval", "--do_predict"]
+  task_folders.write(folder, "classification", golden, goldens)
+  command = ["run_classifier.py", "--task_name=custom", "--do_eval"]
+  command += ["--do_predict", f"--dev_file={table}", f"--test_file={table}"]
+  command += [f"--output_dir={folder}"]
   scripts.fork(*command)
   full = _results(folder)
-  _, log = scripts.fork(*command, f"--runtime={runtime}", "--precision=int8")
+  small = [*command, "--runtime=openvino", "--precision=int8"]
+  _, log = scripts.fork(*small)
   assert "int8: eval_" in log
-  _check_loss(folder, runtime, full)
+  _check_loss(folder, "openvino", full)
   # It is not measured again.
-  _, log = scripts.fork(*command, f"--runtime={runtime}", "--precision=int8")
+  _, log = scripts.fork(*small)
   assert "int8: eval_" not in log
 
 

@@ -184,22 +184,32 @@ def test_an_output_that_is_full(tmp_path):
   assert "Exception ignored" not in done.stderr
 
 
-def test_log_lines_have_a_time(tmp_path):
-  script = tmp_path / "script.py"
-  script.write_text(
-    "from absl import logging\nfrom bert.training import startup\n"
-    "def main(flags):\n  logging.info('a')\n  logging.warning('b')\n"
-    "startup.script(main, {})[1]()\n"
+@pytest.fixture
+def run_main(tmp_path):
+  """Runs a script with this `main`, as the shell does."""
+
+  def run(code, *flags, encoding="utf-8", **kwargs):
+    script = tmp_path / "script.py"
+    script.write_text(
+      f"from bert.training import startup\n{code}\n"
+      "startup.script(main, {})[1]()\n"
+    )
+    variables = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(scripts.ROOT)}
+    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
+    return subprocess.run(
+      [sys.executable, script, *flags], env=os.environ | variables, **kwargs
+    )
+
+  return run
+
+
+def test_log_lines_have_a_time(run_main):
+  found = run_main(
+    "from absl import logging\n"
+    "def main(flags):\n  logging.info('a')\n  logging.warning('b')"
   )
-  found = subprocess.run(
-    [sys.executable, script],
-    env=os.environ | {"PYTHONPATH": str(scripts.ROOT)},
-    capture_output=True,
-    check=True,
-    text=True,
-  )
-  time = r"\d\d:\d\d:\d\d"
-  assert re.fullmatch(rf"{time} a\n{time} warning: b\n", found.stderr)
+  time = rb"\d\d:\d\d:\d\d"
+  assert re.fullmatch(rb"%s a\n%s warning: b\n" % (time, time), found.stderr)
 
 
 def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):
@@ -211,71 +221,33 @@ def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):
     "rows = {'data_dir': flags.Flag('data_dir', None, 'Folder.')}\n"
     "startup.script(main, rows)[1]()\n"
   )
-  found = subprocess.run(
-    [sys.executable, script, "--data_dir=gs://bucket/glue"],
-    env=os.environ | {"PYTHONPATH": str(scripts.ROOT)},
-    capture_output=True,
-    check=False,
-  )
-  assert found.returncode == 2
-  assert found.stderr.decode() == (
+  _, log = scripts.fork(script, "--data_dir=gs://bucket/glue", status=2)
+  assert log == (
     "error: could not resolve host; check --data_dir=gs://bucket/glue\n"
   )
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_piped_input_is_utf8_in_any_locale(tmp_path, encoding):
-  script = tmp_path / "script.py"
-  script.write_text(
-    "from bert.tasks import terminal\nfrom bert.training import startup\n"
-    "main = lambda flags: print(terminal.ask(''))\n"
-    "startup.script(main, {})[1]()\n"
-  )
-
-  def run(text, status):
-    variables = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(scripts.ROOT)}
-    found = subprocess.run(
-      [sys.executable, script],
-      env=os.environ | variables,
-      input=text,
-      capture_output=True,
-      check=False,
-    )
-    assert found.returncode == status
-    return found.stdout + found.stderr
+def test_piped_input_is_utf8_in_any_locale(run_main, encoding):
+  def run(text):
+    code = "from bert.tasks import terminal\n"
+    code += "main = lambda flags: print(terminal.ask(''))"
+    found = run_main(code, input=text, encoding=encoding)
+    return found.returncode, found.stdout + found.stderr
 
   text = "caf\xe9 \u732b\n".encode()
-  assert run(text, 0) == text
+  assert run(text) == (0, text)
   error = b"error: standard input is not UTF-8; convert the input to UTF-8\n"
-  assert run(b"caf\xe9\n", 2) == error
+  assert run(b"caf\xe9\n") == (2, error)
 
 
-@pytest.fixture
-def print_text(tmp_path):
-  """Prints a text, and a path that is not UTF-8, in another encoding."""
-  script = tmp_path / "script.py"
-  script.write_text(
-    "from bert.training import startup\n"
-    "main = lambda flags: print('caf\\xe9 \\u732b \\udce9')\n"
-    "startup.script(main, {})[1]()\n"
-  )
-
-  def run(encoding, stdout):
-    variables = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(scripts.ROOT)}
-    return subprocess.run(
-      [sys.executable, script],
-      env=os.environ | variables,
-      stdout=stdout,
-      stderr=subprocess.PIPE,
-      check=True,
-    ).stdout
-
-  return run
+# A text, and a path that is not UTF-8.
+PRINT = r"main = lambda flags: print('caf\xe9 \u732b \udce9')"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_results_are_utf8_in_any_locale(print_text, encoding):
-  found = print_text(encoding, subprocess.PIPE)
+def test_results_are_utf8_in_any_locale(run_main, encoding):
+  found = run_main(PRINT, encoding=encoding).stdout
   assert found == "caf\xe9 \u732b ".encode() + b"\xe9\n"
 
 
@@ -287,9 +259,9 @@ def test_results_are_utf8_in_any_locale(print_text, encoding):
     ("utf-8", "caf\xe9 \u732b ?".encode()),
   ],
 )
-def test_a_terminal_keeps_its_encoding(print_text, encoding, shown):
+def test_a_terminal_keeps_its_encoding(run_main, encoding, shown):
   reader, terminal = os.openpty()
-  print_text(encoding, terminal)
+  run_main(PRINT, encoding=encoding, stdout=terminal)
   os.close(terminal)
   with open(reader, "rb", buffering=0) as screen:
     assert screen.read(1000) == shown + b"\r\n"

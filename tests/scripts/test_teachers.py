@@ -2,6 +2,7 @@
 
 import json
 
+import mistakes
 import numpy as np
 import pytest
 import scripts
@@ -68,15 +69,6 @@ def test_a_killed_student_ends_in_the_same_bytes(taught, tmp_path):
     assert (out / name).read_bytes() == (folder / "student" / name).read_bytes()
 
 
-def test_other_rows_without_labels_end_a_training(taught, tmp_path):
-  folder, command = taught
-  lines = tmp_path / "lines.txt"
-  tiny_task.write_lines(lines, ["the city ||| he ate"] * 8)
-  changed = [*command, f"--unlabeled_file={lines}"]
-  _, log = scripts.fork("run_classifier.py", *changed, status=2)
-  assert f"{folder}/student holds a training on other examples" in log
-
-
 def test_a_student_learns_from_the_teacher_alone(taught, files, tmp_path):
   """Labels have no weight: all of them may be wrong."""
   folder, command = taught
@@ -128,23 +120,20 @@ def test_vectors_of_a_wider_teacher(files, golden, goldens, tmp_path):
   assert np.isfinite(vectors).all()
 
 
-def test_wrong_flags_are_one_line(files, golden, goldens, tmp_path):
-  teacher = tmp_path / "teacher"
-  teacher.mkdir()
-  task_folders.write(teacher, "tagging", golden, goldens)
-  out = tmp_path / "out"
-  for changes, message in (
-    ({"teacher": teacher}, "another kind (tagging, not classification)"),
-    ({"teacher": teacher, "distill_weight": 2}, "--distill_weight=2.0 must be"),
-    ({"teacher": tmp_path / "none"}, f"{tmp_path}/none"),
-    (
-      {"teacher": teacher, "unlabeled_file": tmp_path / "none"},
-      f"--unlabeled_file={tmp_path}/none",
-    ),
-  ):
-    command = tiny_task.flags(files, out, **changes)
-    _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
-    line = log.splitlines()[-1]
-    assert line.startswith("error: ")
-    assert message in line
-    assert not out.exists()
+MISTAKES = """
+--teacher=TAGGER
+  another kind (tagging, not classification)
+--teacher=TAGGER --distill_weight=2
+  --distill_weight=2.0 must be
+--teacher=nowhere
+  nowhere
+--teacher=TAGGER --unlabeled_file=nowhere
+  --unlabeled_file=nowhere
+"""
+
+
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(files, golden, goldens, tmp_path, mistake):
+  tagger = task_folders.write(tmp_path, "tagging", golden, goldens)
+  good = [*tiny_task.flags(files, tmp_path / "out"), "--do_train"]
+  mistakes.check(mistake, "run_classifier.py", tmp_path, good, TAGGER=tagger)

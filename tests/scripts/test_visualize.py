@@ -13,10 +13,8 @@ import scripts
 import tensorflow as tf
 
 import modeling
-import tokenization
-from bert import variables
 from bert.commands import visualize
-from bert.training import checkpoints, model_folder
+from bert.training import model_folder
 
 SENTENCES = ["the cat sat", "a dog ran", "it was late", "the end", "no more"]
 
@@ -31,23 +29,16 @@ def flags(goldens):
   ]
 
 
-def _bert(goldens, ids, segment_ids):
-  """The golden model's reading of a row of ids."""
-  model = goldens / "model"
-  config = modeling.BertConfig.from_json_file(str(model / "bert_config.json"))
-  weights = checkpoints.Checkpoint(str(model / "bert_model.ckpt"))
-  with variables.VariableStore(initial_values=weights):
+def _bert(golden, tokenizer, tokens, segment_ids):
+  """The golden model's reading of a row of word pieces."""
+  ids = tf.constant([tokenizer.convert_tokens_to_ids(tokens)])
+  with golden.store():
     return modeling.BertModel(
-      config, False, tf.constant([ids]), None, tf.constant([segment_ids])
+      golden.config, False, ids, None, tf.constant([segment_ids])
     )
 
 
-def _ids(goldens, tokens):
-  vocab = (goldens / "vocab.txt").read_text("utf-8").split("\n")
-  return [vocab.index(token) for token in tokens]
-
-
-def test_attention_of_a_pair(tmp_path, goldens, flags):
+def test_attention_of_a_pair(tmp_path, golden, tokenizer, flags):
   path = tmp_path / "attention.html"
   out, _ = scripts.fork(
     "visualize.py",
@@ -66,7 +57,7 @@ def test_attention_of_a_pair(tmp_path, goldens, flags):
     "".join(tokens).replace("##", "") == "[CLS]thecat<sat>[SEP]itwaslate[SEP]"
   )
   assert shown["segments"] == [0] * first + [1] * (len(tokens) - first)
-  model = _bert(goldens, _ids(goldens, tokens), shown["segments"])
+  model = _bert(golden, tokenizer, tokens, shown["segments"])
   expected = np.concatenate(model.get_all_attention_probs())
   packed = zlib.decompress(base64.b64decode(shown["weights"]))
   weights = np.frombuffer(packed, "<u2").reshape(expected.shape) / 65535
@@ -87,18 +78,12 @@ def test_attention_of_a_pair(tmp_path, goldens, flags):
   assert f"{len(tokens)} tokens, {layers} layers of {heads} heads" in out
 
 
-def _model(goldens):
-  folder = goldens / "model"
-  config = modeling.BertConfig.from_json_file(str(folder / "bert_config.json"))
-  tokenizer = tokenization.FullTokenizer(str(goldens / "vocab.txt"), True)
-  return model_folder.Model(config, tokenizer, str(folder / "bert_model.ckpt"))
-
-
-def test_a_map_is_of_mean_vectors(goldens):
-  found = visualize.mean_vectors(_model(goldens), SENTENCES)
+def test_a_map_is_of_mean_vectors(golden, tokenizer):
+  model = model_folder.Model(golden.config, tokenizer, golden.checkpoint)
+  found = visualize.mean_vectors(model, SENTENCES)
   # Words of the vocabulary, each a piece of its own.
   tokens = ["[CLS]", "the", "end", "[SEP]"]
-  bert = _bert(goldens, _ids(goldens, tokens), [0] * 4)
+  bert = _bert(golden, tokenizer, tokens, [0] * 4)
   expected = np.mean(bert.get_sequence_output()[0], axis=0)
   np.testing.assert_allclose(found[3], expected, rtol=0, atol=1e-5)
 

@@ -162,18 +162,3 @@ def test_further_training_forgets_the_temperatures(tmp_path):
   found = json.loads((tmp_path / "task.json").read_text())
   assert found["temperatures"] == []
   assert task.settings == settings
-
-
-def test_numbers_cannot_be_calibrated(trained, tmp_path):
-  files, _, _ = trained
-  table = tmp_path / "numbers.tsv"
-  tiny_task.write_lines(
-    table, ["text\tlabel", *(f"a {i}\t{i}" for i in range(9))]
-  )
-  changes = {"task_name": "custom", "regression": True, "train_file": table}
-  command = tiny_task.flags(files, tmp_path / "out", calibrate=True, **changes)
-  _, log = scripts.fork(
-    "run_classifier.py", *command, "--do_train", "--do_eval", status=2
-  )
-  assert "custom has no labels" in log
-  assert not (tmp_path / "out").exists()

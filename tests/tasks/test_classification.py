@@ -19,7 +19,6 @@ from scipy import special
 from bert import layers
 import modeling
 from bert import variables
-from bert.errors import UserError
 from bert.tasks import classification, glue
 from bert.tasks import labels as label_types
 from bert.tasks.classification import ClassificationTask, ClassifierSettings
@@ -29,7 +28,7 @@ from bert.tasks.examples import (
   InputFeatures,
   input_fn_builder,
 )
-from bert.training import checkpoints, estimator, task_file
+from bert.training import checkpoints, estimator
 from bert.training.task import RowSet
 
 LABEL_IDS = {
@@ -147,14 +146,6 @@ class TestOutputs:
       task.log_data({"train": [RowSet("train", "", examples, None, 4)]})
     # 4 rows / (3 labels * rows of the label).
     assert "Label weights: red 0.667, green 1.33, blue 1.33\n" in caplog.text
-
-  def test_numbers_cannot_be_balanced(self):
-    processor = Examples(InputExample("g", "a", None, "1"))
-    task = make_task("regression", processor=processor, balances_labels=True)
-    with pytest.raises(
-      UserError, match="--class_weights=balanced needs labels"
-    ):
-      task.examples("train")
 
 
 class TestCreateModel:
@@ -335,20 +326,6 @@ class TestScore:
     found = {name: results[name] for name in expected}
     assert found == pytest.approx(expected)
 
-  def test_logits_of_windows_are_averaged(self):
-    windows = [
-      {"logits": np.array(row, np.float32), "label_ids": np.int32(1)}
-      for row in ([4, 0, 0], [0, 3, 0], [0, 3, 0])
-    ]
-    rows, task = RowSet("dev", "", None, None, 3), make_task()
-    answers = iter([task.answer(None, windows)])
-    results = task.score(rows, answers).results
-    # The means are 4/3, 2 and 0.
-    loss = np.log(np.exp(4 / 3) + np.exp(2) + 1) - 2
-    expected = dict.fromkeys(("eval_accuracy", "eval_f1_macro"), 1.0)
-    expected |= {"eval_loss": loss, "loss": loss}
-    assert results == pytest.approx(expected)
-
   @pytest.mark.parametrize(("count", "wanted"), [(10, True), (9, False)])
   def test_few_rows_of_a_label_are_not_to_be_balanced(self, count, wanted):
     names = [*LABELS, *LABELS[:-1]] * 5 + LABELS[-1:] * (count - 5)
@@ -413,13 +390,6 @@ class TestWrite:
     assert left.read_text() != old[left]
 
 
-def load(folder, **fields):
-  """The settings in a task.json with these fields."""
-  content = json.dumps({"task": "classification", **fields})
-  (folder / "task.json").write_text(content)
-  return task_file.load(ClassificationTask, str(folder))
-
-
 @pytest.mark.parametrize(
   ("mean", "deviation", "is_warned"),
   [
@@ -440,18 +410,3 @@ def test_digits_that_float32_loses(mean, deviation, is_warned, caplog):
   assert ("In Hugging Face's format they are float32" in caplog.text) == (
     is_warned
   )
-
-
-class TestSettings:
-  @pytest.mark.parametrize(
-    "label_type", [*LABEL_TYPES.values(), label_types.Regression(2.5, 0.5)]
-  )
-  def test_round_trip(self, tmp_path, label_type):
-    settings = ClassifierSettings(7, long_text="head_tail", is_pair=True)
-    settings = settings.with_label_type(label_type)
-    content = task_file.content("classification", settings)
-    (tmp_path / "task.json").write_text(content)
-    found = task_file.load(ClassificationTask, str(tmp_path))
-    assert found == settings
-    assert type(found.label_type()) is type(label_type)
-    assert vars(found.label_type()) == vars(label_type)

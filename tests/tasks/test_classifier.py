@@ -2,7 +2,6 @@
 
 import json
 import re
-import threading
 from unittest import mock
 
 import numpy as np
@@ -53,13 +52,6 @@ def make_folder(tmp_path_factory, golden, goldens):
 
 
 @pytest.fixture(scope="module")
-def trained(make_folder):
-  """A folder, its weights and its model."""
-  folder, values = make_folder()
-  return folder, values, load(folder)
-
-
-@pytest.fixture(scope="module")
 def ids_of(goldens):
   """The function of words that gives their pieces' ids, [CLS] and all."""
   vocab = tokenization.load_vocab(str(goldens / "vocab.txt"))
@@ -76,11 +68,6 @@ def probabilities(model, texts):
   return np.array([answer["probabilities"] for answer in model(texts)])
 
 
-def texts_of_all_lengths(seed=0):
-  draw = np.random.default_rng(seed)
-  return [" ".join(draw.choice(WORDS, size)) for size in draw.permutation(12)]
-
-
 class TestClassifier:
   def test_long_texts_in_windows(self, golden, make_folder, ids_of):
     folder, values = make_folder(long_text="mean_windows")
@@ -94,27 +81,6 @@ class TestClassifier:
     np.testing.assert_allclose(
       probabilities(model, texts), special.softmax(logits, axis=1), rtol=1e-4
     )
-
-  @pytest.mark.parametrize("shared", [True, False])
-  def test_two_threads(self, trained, shared):
-    folder, _, model = trained
-    fresh = [load(folder) for _ in range(1 + (not shared))]
-    texts = [texts_of_all_lengths(seed) for seed in range(2)]
-    start = threading.Barrier(2)
-    found = [None, None]
-
-    def ask(i):
-      start.wait(20)
-      found[i] = [probabilities(fresh[-i], texts[i]) for _ in range(3)]
-
-    threads = [threading.Thread(target=ask, args=[i]) for i in range(2)]
-    for thread in threads:
-      thread.start()
-    for thread in threads:
-      thread.join(60)
-    for rows, own in zip(found, texts, strict=True):
-      for again in rows:
-        np.testing.assert_allclose(again, probabilities(model, own), rtol=1e-5)
 
 
 def change_task(folder, **changes):

@@ -76,22 +76,6 @@ def test_dynamic_masks(tokenizer, texts, prob, limit, whole_word, start):
       assert found.tolist() == sequences.padded(wanted, limit)
 
 
-def test_masks_depend_on_seed_and_ordinal_alone(tokenizer):
-  texts = [list(range(100, 160))] * 3
-  features = _unmasked(tokenizer.vocab, texts, 64)
-
-  def masked(seed, ordinals, rows=slice(None)):
-    mask = dynamic_masking.dynamic_masking(tokenizer, 0.15, 20, False, seed)
-    chosen = {name: value[rows] for name, value in features.items()}
-    return mask(chosen, np.array(ordinals))["masked_lm_positions"].numpy()
-
-  together = masked(1, [4, 9, 4])
-  np.testing.assert_array_equal(together[0], together[2])
-  np.testing.assert_array_equal(together[1:2], masked(1, [9], slice(1, 2)))
-  assert (together[0] != together[1]).any()
-  assert (together != masked(2, [4, 9, 4])).any(axis=1).all()
-
-
 def _unmasked_files(folder, tokenizer, texts):
   """RecordFiles of rows of 32 positions."""
   spec = instances.feature_spec(32, 0)

@@ -64,42 +64,18 @@ VECTORS = {
 }
 
 
-def evaluate(pairs, searched=None, dimensions=()):
+def evaluate(pairs, searched=None):
   task = EmbeddingTask(
     VectorSettings(pooling="mean"),
     None,
     {"dev": pairs} if pairs else {},
     searched,
-    Training(dimensions=dimensions),
+    Training(),
   )
   (texts,) = task.examples("dev").values()
   rows = RowSet("dev", "", texts, None, len(texts))
   answers = (np.array(VECTORS[text], np.float32) for text in texts)
   return task, task.score(rows, answers)
-
-
-def test_pairs_are_found_among_the_second_texts():
-  task, found = evaluate(
-    [
-      Pair("", "q", "x"),
-      Pair("", "r", "x", score=1.0),
-      Pair("", "q", "y", score=0.0),
-    ]
-  )
-  # q: y (0.8) before x (0.6), which is relevant. r: x (0.8) before y (0).
-  assert found.results["eval_mrr_at_10"] == pytest.approx((1 / 2 + 1) / 2)
-  assert found.results["eval_recall_at_1"] == pytest.approx(1 / 2)
-  assert set(found.results) == {f"eval_{name}" for name in task.metrics}
-
-
-def test_vectors_are_cut_to_each_dimension():
-  """In the first two dimensions, x is nearer to q than y is to r."""
-  pairs = [Pair("", "q", "x"), Pair("", "r", "y")]
-  _, found = evaluate(pairs, dimensions=(3, 1))
-  assert found.results["eval_mrr_at_10"] == 0.5
-  assert found.results["eval_mrr_at_10_dim_3"] == 0.5
-  # Cut to 1: q is [1], r [0], x and y [1]. Equal scores: the first one wins.
-  assert found.results["eval_recall_at_1_dim_1"] == 0.5
 
 
 def test_scores_are_correlated_with_cosines():

@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import tempfile
-import threading
 import tracemalloc
 import types
 
@@ -118,26 +117,6 @@ def documented(kind, path, n):
 
 
 class TestJsonLines:
-  def test_is_the_originals(self, tmp_path, found, extractor, golden_lines):
-    path = tmp_path / "out.jsonl"
-    write(path, found, extractor)
-    lines = path.read_text("utf-8").splitlines()
-    for line, expected in zip(lines, golden_lines, strict=True):
-      line = json.loads(line)
-      assert line.keys() == expected.keys()
-      assert line["linex_index"] == expected["linex_index"]
-      pairs = zip(line["features"], expected["features"], strict=True)
-      for feature, other in pairs:
-        assert feature.keys() == other.keys()
-        assert feature["token"] == other["token"]
-        layers = zip(feature["layers"], other["layers"], strict=True)
-        for layer, golden in layers:
-          assert layer.keys() == golden.keys()
-          assert layer["index"] == golden["index"]
-          np.testing.assert_allclose(
-            layer["values"], golden["values"], rtol=0, atol=1e-5
-          )
-
   @given(
     values=st.lists(
       st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -331,54 +310,6 @@ class TestLines:
     content = content.encode()
     assert self.read(content, tmp_path / "in.txt") == texts
     assert self.read(gzip.compress(content), tmp_path / "in.txt.gz") == texts
-
-  def test_a_pipe_with_a_name(self, tmp_path):
-    path = str(tmp_path / "pipe")
-    os.mkfifo(path)
-    writer = threading.Thread(
-      target=lambda: pathlib.Path(path).write_bytes(b"a\nb ||| c\n")
-    )
-    writer.start()
-    texts = list(itertools.chain(*feature_files.read_texts(path)))
-    writer.join()
-    assert texts == ["a", ("b", "c")]
-
-  def test_a_pipe_is_read_as_it_comes(self, monkeypatch):
-    reading, writing = os.pipe()
-    with (
-      open(reading, "rb") as reader,
-      open(writing, "wb", buffering=0) as writer,
-    ):
-      monkeypatch.setattr("sys.stdin", io.TextIOWrapper(reader))
-      # What waits for more than there is would wait for ever.
-      watch = threading.Timer(20, writer.close)
-      watch.start()
-      texts = feature_files.read_texts("-")
-      writer.write(b"a\nb ||| c\nd")
-      assert next(texts) == ["a", ("b", "c")]
-      writer.write(b"e\n")
-      assert next(texts) == ["de"]
-      assert not writer.closed
-      writer.close()
-      assert list(texts) == []
-      watch.cancel()
-
-  @pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-      ("in.txt", b"", "in.txt has no lines; pass one text"),
-      ("in.txt", b"a\nb\xe9\n", "in.txt:2: byte 3 is not UTF-8"),
-      (
-        "in.gz",
-        gzip.compress(b"a\n" * 99, mtime=0)[:-9],
-        "in.gz is not a complete gzip",
-      ),
-      ("in.gz", b"a\nb\n", "in.gz is not a complete gzip file"),
-    ],
-  )
-  def test_damaged_files(self, tmp_path, name, content, message):
-    with pytest.raises(ValueError, match=message):
-      self.read(content, tmp_path / name)
 
   def test_a_file_is_checked_before_its_first_text_is_yielded(self, tmp_path):
     path = tmp_path / "in.txt"

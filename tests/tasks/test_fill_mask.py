@@ -10,6 +10,7 @@ import shutil
 import zipfile
 
 import loopback
+import mistakes
 import numpy as np
 import pytest
 import scripts
@@ -241,16 +242,6 @@ def test_a_pair_has_the_probability_that_b_follows(filler, ask):
   assert filled.text.startswith("the city ||| it would")
 
 
-def test_texts_do_not_depend_on_their_batch(filler):
-  texts = ["the [MASK]", TEXT, ("a", "b"), "[MASK] [MASK] [MASK]"]
-  together = filler.answers(texts)
-  for text, found in zip(texts, together, strict=True):
-    (alone,) = filler.answers([text])
-    assert alone.text == found.text
-    for mine, other in zip(alone.masks, found.masks, strict=True):
-      assert [piece for piece, _ in mine] == [piece for piece, _ in other]
-
-
 @pytest.mark.parametrize(
   ("texts", "problem"),
   [
@@ -309,15 +300,6 @@ def test_the_script_writes_json_lines(folder, filler, tmp_path):
   assert found == pytest.approx(expected.next_sentence_probability, rel=1e-4)
 
 
-def test_the_script_answers_on_a_terminal(folder):
-  text, _ = scripts.fork(
-    "fill_mask.py",
-    *(f"--model_dir={folder[0]}", "--interactive", "--top_k=2"),
-    stdin=f"{TEXT}\n",
-  )
-  assert "pseudo-perplexity" in text
-
-
 def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
   def count(*casing):
     model = model_folder.find_model(str(path), *casing)
@@ -360,48 +342,29 @@ def test_a_late_error_comes_before_any_answer(folder, tmp_path):
   assert "in.txt:257 has 129 pieces" in error
 
 
-@pytest.mark.parametrize(
-  ("flags", "lines", "expected"),
-  [
-    (["--output_file=OUT.jsonl"], ["the", ""], "in.txt:2"),
-    (["--output_file=IN"], ["the"], "--output_file="),
-    (
-      ["--output_file=OUT.jsonl", "--interactive", "--input_file="],
-      ["the"],
-      "--output_file and --interactive",
-    ),
-    (["--input_file=missing.txt"], ["the"], "--input_file=missing.txt"),
-  ],
-)
-def test_a_users_error_is_one_line(folder, tmp_path, flags, lines, expected):
-  source = tmp_path / "in.txt"
-  tiny_task.write_lines(source, lines)
-  names = {"OUT": tmp_path / "out", "IN": source}
-  for name, path in names.items():
-    flags = [flag.replace(f"={name}", f"={path}") for flag in flags]
-  command = [f"--model_dir={folder[0]}", f"--input_file={source}", *flags]
-  _, error = scripts.fork("fill_mask.py", *command, status=2)
-  (line,) = error.splitlines()
-  assert expected in line
-  assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+MISTAKES = """
+--input_file=FILES/blank.txt
+  blank.txt:2
+--output_file=FILES/in.txt
+  --output_file=
+--interactive --input_file=
+  --output_file and --interactive
+--input_file=missing.txt
+  --input_file=missing.txt
+--model_dir=FILES/no_heads
+  error: FILES/no_heads/bert_model.ckpt has no cls/predictions/
+"""
 
 
-def test_a_model_that_fills_no_mask_is_one_line(folder, tmp_path):
-  expected = "MODEL/bert_model.ckpt has no cls/predictions/"
-  model = tmp_path / "model"
-  model.mkdir()
-  write_part(model, folder, "cls/")
-  before = scripts.tree(tmp_path)
-  command = [f"--model_dir={model}", "--input_file=-"]
-  printed, error = scripts.fork(
-    *("fill_mask.py", *command, f"--output_file={tmp_path}/out.jsonl"),
-    stdin="the [MASK]\n",
-    status=2,
-  )
-  (line,) = error.splitlines()
-  assert line.startswith("error: " + expected.replace("MODEL", str(model)))
-  assert printed == ""
-  assert scripts.tree(tmp_path) == before
+@mistakes.each_of(MISTAKES)
+def test_a_mistake_is_one_line(folder, tmp_path, mistake):
+  (tmp_path / "no_heads").mkdir()
+  write_part(tmp_path / "no_heads", folder, "cls/")
+  tiny_task.write_lines(tmp_path / "in.txt", ["the"])
+  tiny_task.write_lines(tmp_path / "blank.txt", ["the", ""])
+  good = {"model_dir": folder[0], "input_file": tmp_path / "in.txt"}
+  good["output_file"] = tmp_path / "out.jsonl"
+  mistakes.check(mistake, "fill_mask.py", tmp_path, good, FILES=tmp_path)
 
 
 def test_a_release_is_downloaded_by_name(folder, filler, tmp_path, monkeypatch):

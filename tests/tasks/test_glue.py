@@ -6,9 +6,7 @@ import pytest
 from tiny_task import write_tsv
 
 from bert.tasks import glue
-from bert.tasks import labels as label_types
 from bert.tasks.examples import DataProcessor, InputExample
-from bert import metrics
 
 BOM = "\ufeff"
 
@@ -114,18 +112,6 @@ class TestMnli:
 
 
 class TestXnli:
-  def test_train(self, tmp_path):
-    write_tsv(
-      tmp_path / "multinli" / "multinli.train.zh.tsv",
-      ("premise", "hypo", "label"),
-      ("他 来 了", "他 走 了", "contradictory"),
-      ("他 来 了", "有 人 来", "entailment"),
-    )
-    assert read(glue.XnliProcessor(), "train", tmp_path) == [
-      ("train-1", "他 来 了", "他 走 了", "contradiction"),
-      ("train-2", "他 来 了", "有 人 来", "entailment"),
-    ]
-
   @pytest.mark.parametrize(
     ("set_type", "label"), [("dev", "neutral"), ("test", "contradiction")]
   )
@@ -355,16 +341,10 @@ class TestImdb:
       ("test-pos/0_8", "B", None, "pos"),
       ("test-pos/1_10", "A", None, "pos"),
     ]
-
-  def test_set_to_evaluate_on(self, tmp_path):
-    self.write(tmp_path / "test", pos_1="A", neg_1="B")
-    examples = glue.PROCESSORS["imdb"]().get_dev_examples(str(tmp_path))
-    assert [e.text_a for e in examples] == ["B", "A"]
-    path = tmp_path / "test"
-    assert [e.where for e in examples] == [
-      str(path / "neg" / "1.txt"),
-      str(path / "pos" / "1.txt"),
-    ]
+    # There is no other set to evaluate on.
+    dev = processor.get_dev_examples(str(tmp_path))
+    assert [e.text_a for e in dev] == ["C", "Dé", "B", "A"]
+    assert dev[0].where == str(tmp_path / "test" / "neg" / "10_1.txt")
 
   def test_missing_folder(self, tmp_path):
     self.write(tmp_path / "train", neg_1="Bad.")
@@ -435,16 +415,6 @@ class TestTable:
     names = [glue.TASKS[key].name for key in glue.GLUE_TASKS]
     assert names == words("CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI AX")
 
-  @pytest.mark.parametrize("key", glue.TASKS)
-  def test_rows(self, key):
-    task = glue.TASKS[key]
-    assert set(task.metrics) <= metrics.METRICS.keys()
-    assert task.kind in label_types.KINDS
-    assert task.model_of is None or task.model_of.lower() in glue.TASKS
-    assert glue.PROCESSORS[key]().task == task
-    if task.submission:
-      assert task.submission.keys() == task.test.keys()
-
   def test_metrics_of_the_paper(self):
     # GLUE's table 1.
     assert glue.TASKS["cola"].metrics == ("accuracy", "matthews")
@@ -482,24 +452,8 @@ class TestTable:
     text = glue.submission_lines(glue.TASKS[key], predictions)
     assert text == "index\tprediction\n" + "".join(lines)
 
-  def test_submission_files(self):
-    assert glue.TASKS["mnli"].submission == {
-      "": "MNLI-m.tsv",
-      "_mismatched": "MNLI-mm.tsv",
-    }
-    for key in set(glue.GLUE_TASKS) - {"mnli"}:
-      task = glue.TASKS[key]
-      assert task.submission == {"": f"{task.name}.tsv"}
-
 
 class TestTaskFolder:
-  @pytest.mark.parametrize("key", glue.TASKS)
-  def test_has_the_tasks_name(self, tmp_path, key):
-    # Also if there is none, which a message then says.
-    task = glue.TASKS[key]
-    expected = str(tmp_path / task.name)
-    assert glue.task_folder(str(tmp_path), task) == expected
-
   def test_diagnostic_set(self, tmp_path):
     ax = glue.TASKS["ax"]
     # From the last place that is looked at to the first.
@@ -541,20 +495,6 @@ class TestErrors:
       assert [e.where for e in examples] == places
 
   @pytest.mark.parametrize(
-    ("line", "columns"),
-    [
-      (("b", "0", "Two."), "3 columns"),
-      (("b",), "1 column"),
-      (("",), "0 columns"),
-    ],
-  )
-  def test_too_few_columns(self, tmp_path, line, columns):
-    path = write_tsv(tmp_path / "train.tsv", self.LINES[0], line)
-    message = self.message(tmp_path)
-    assert f"{path}:2" in message
-    assert f": {columns}, expected 4 or more" in message
-
-  @pytest.mark.parametrize(
     ("processor", "line", "label"),
     [
       (glue.MrpcProcessor, ("1", "x", "y", "One.", "Two."), "1"),
@@ -592,9 +532,3 @@ class TestErrors:
     TestMnli().write(tmp_path / "test_mismatched.tsv", 10, "1")
     with pytest.raises(ValueError, match=r"has no test_matched\.tsv"):
       processor.get_example_sets(str(tmp_path), "test")
-
-  def test_empty_file(self, tmp_path):
-    path = tmp_path / "train.tsv"
-    for content in ("", BOM):
-      path.write_text(content, "utf-8")
-      assert str(path) in self.message(tmp_path)

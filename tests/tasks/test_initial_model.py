@@ -94,17 +94,6 @@ def test_numbers(folders):
   assert found == {"eval_mse": (pytest.approx(wanted, rel=1e-5), 0.0)}
 
 
-def test_its_truncated_texts_are_said_to_be_its(folders, caplog):
-  folder = folders["classification"]
-  examples = [InputExample("", "the north of " * 40), InputExample("", "the")]
-  label_type = label_types.Classification(LABELS)
-  with caplog.at_level("INFO", "absl"):
-    zeros = np.zeros(2, int)
-    initial_model.scores(folder, label_type, [], examples, zeros, zeros)
-  wanted = f"to --max_seq_length=32 for the initial model, {folder}"
-  assert caplog.text.count("Truncated") == caplog.text.count(wanted) == 1
-
-
 def test_models_of_other_labels_are_not_compared(folders):
   for kind, label_type in (
     ("classification", label_types.Classification(["x", "y"])),

@@ -36,12 +36,6 @@ class TestClassification:
     ):
       self.label_type.encode(label)
 
-  def test_weighted_loss_by_hand(self):
-    loss = self.label_type.per_example_loss(TWO_ROWS, [2, 0], [3.0, 1.0, 0.5])
-    np.testing.assert_allclose(
-      loss, [0.5 * math.log(8 / 5), 3 * math.log(4)], rtol=1e-6
-    )
-
   @pytest.mark.parametrize("weights", [None, [3.0, 1.0, 0.5]])
   def test_ids_that_are_no_labels_have_no_loss(self, weights):
     logits = tf.constant(TWO_ROWS[[0, 1, 0]])
@@ -158,13 +152,6 @@ class TestRegression:
   def test_no_number(self, label):
     with pytest.raises(ValueError, match=f"label {label!r} is not a number"):
       self.label_type.encode(label)
-
-  def test_loss_by_hand(self):
-    logits = np.array([[1.5], [-2.0]], np.float32)
-    loss = self.label_type.per_example_loss(
-      logits, np.array([1.0, 2.0], np.float32)
-    )
-    assert loss.numpy().tolist() == [0.25, 16.0]
 
   @pytest.mark.parametrize(
     ("mean", "deviation", "encoded", "number", "text"),

@@ -32,37 +32,6 @@ def read_table(text):
 
 
 class TestRows:
-  @pytest.mark.parametrize(
-    ("label_type", "probabilities", "header", "row"),
-    [
-      (
-        label_types.Classification(["no", "yes"]),
-        [1 / 3, 2 / 3],
-        ["id", "label", "no", "yes"],
-        ["x", "yes", "0.333333", "0.666667"],
-      ),
-      (
-        label_types.Multilabel(["a", "b", "c"]),
-        [0.9, 0.5, 0.75],
-        ["id", "label", "a", "b", "c"],
-        ["x", "a|c", "0.900000", "0.500000", "0.750000"],
-      ),
-      (
-        label_types.Multilabel(["a", "b"]),
-        [0.25, 0.5],
-        ["id", "label", "a", "b"],
-        ["x", "", "0.250000", "0.500000"],
-      ),
-      (label_types.Regression(), [2.34567], ["id", "number"], ["x", "2.34567"]),
-    ],
-  )
-  def test_header_and_row(self, label_type, probabilities, header, row):
-    assert prediction_files.header(label_type) == header
-    assert (
-      prediction_files.table_row(label_type, "x", np.array(probabilities))
-      == row
-    )
-
   @given(st.lists(st.lists(ODD_TEXT, min_size=2, max_size=3), min_size=1))
   def test_any_table_reads_back(self, rows):
     file = io.StringIO(newline="")
@@ -117,12 +86,6 @@ class TestWritePredictions:
       ["7", "no", "yes", "0.750000", "0.250000", "a", "b\tc"],
       ["8", "no", "no", "0.500000", "0.500000", "d", ""],
     ]
-
-  def test_no_examples(self, tmp_path):
-    self.write(tmp_path, (), ())
-    assert (tmp_path / "test_results.tsv").read_bytes() == b""
-    table = read_table((tmp_path / "test_predictions.tsv").read_text())
-    assert table == [["id", "label", *self.label_type.labels, "text"]]
 
   def test_more_rows_than_are_written_at_a_time(self, tmp_path):
     places = np.arange(2100) % 3

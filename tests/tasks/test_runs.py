@@ -27,16 +27,15 @@ def request(splits=("test",), table=None, **changes):
   return Flags(run_classifier.FLAGS, values)
 
 
-def assets_of(label_type, is_pair=False):
-  """The files of a classifier, beside its weights."""
+def write_model(folder, label_type, is_pair=False):
+  """Writes what a model folder has beside the weights of a classifier."""
   settings = ClassifierSettings(is_pair=is_pair).with_label_type(label_type)
-  return {"task.json": task_file.content("classification", settings)}
+  content = task_file.content("classification", settings)
+  (folder / "task.json").write_text(content)
 
 
-def make_task(tmp_path, assets, **changes):
-  """The task of the only run, with the files of a model."""
-  for name, text in assets.items():
-    (tmp_path / name).write_text(text)
+def make_task(tmp_path, **changes):
+  """The task of the only run, which begins with the model in `tmp_path`."""
   asked = request(init_checkpoint=str(tmp_path), **changes)
   (run,) = runs.make_runs(asked)
   return runs.make_task(asked, run, None)
@@ -55,8 +54,8 @@ def test_a_model_is_trained_before_another_task_uses_it():
 
 
 def test_a_model_of_numbers_keeps_its_scale_in_another_task(tmp_path):
-  scaled = label_types.Regression(250.0, 30.0)
-  settings = make_task(tmp_path, assets_of(scaled)).settings
+  write_model(tmp_path, label_types.Regression(250.0, 30.0))
+  settings = make_task(tmp_path).settings
   assert (settings.mean, settings.deviation) == (250.0, 30.0)
 
 
@@ -71,14 +70,13 @@ def test_the_scale_of_numbers(tmp_path, numbers, mean, deviation):
   table = {"train_file": str(path), "dev_file": str(path)}
   changes = {"task_name": ["custom"], "splits": ("train",), "table": table}
   changes |= {"regression": True, "output_dir": str(tmp_path / "out")}
-  settings = make_task(tmp_path, {}, **changes).settings
+  settings = make_task(tmp_path, **changes).settings
   assert settings.mean == pytest.approx(mean)
   assert settings.deviation == deviation
 
 
 def test_a_trained_model_recalls_how_its_table_was_read(tmp_path):
-  for name, text in assets_of(label_types.Classification("ab")).items():
-    (tmp_path / name).write_text(text)
+  write_model(tmp_path, label_types.Classification("ab"))
   flags = {"task_name": "custom", "encoding": "cp1252", "seed": 3}
   (tmp_path / "flags.json").write_text(json.dumps({"flags": flags}))
   assert runs.recall_flags("none", str(tmp_path)) == {
@@ -105,7 +103,7 @@ def train(asked):
 
 @pytest.fixture
 def split_model(tmp_path):
-  """A trained model, its table, and its development set."""
+  """A trained model in `tmp_path`: its table, and its development set."""
   table = write_table(tmp_path / "rows.tsv", 0, 40)
   task, found = train(
     request(
@@ -117,8 +115,9 @@ def split_model(tmp_path):
     )
   )
   assert len(found["dev"]) == 10
-  assets = {"task.json": task_file.content(task.kind, task.settings)}
-  return assets, table, found["dev"]
+  content = task_file.content(task.kind, task.settings)
+  (tmp_path / "task.json").write_text(content)
+  return table, found["dev"]
 
 
 def texts(examples):
@@ -129,15 +128,15 @@ def texts(examples):
 def test_rows_that_were_trained_on_are_not_evaluated(
   tmp_path, split_model, seed, dev_fraction, caplog
 ):
-  assets, table, dev = split_model
+  table, dev = split_model
   changes = {"task_name": ["custom"], "splits": ("dev",), "seed": seed}
   changes["table"] = table | {"dev_fraction": dev_fraction}
-  task = make_task(tmp_path, assets, **changes)
+  task = make_task(tmp_path, **changes)
   assert texts(task.examples("dev")[""]) == texts(dev)
   # No row of another table was trained on.
   with open(table["train_file"], "a") as file:
     file.write("new\tyes\n")
-  task = make_task(tmp_path, assets, **changes)
+  task = make_task(tmp_path, **changes)
   assert texts(task.examples("dev")[""]) == [*texts(dev), "new"]
   assert "may have been trained on" not in caplog.text
 
@@ -157,8 +156,7 @@ def next_request(tmp_path, table, **changes):
 
 
 def test_a_later_training_holds_out_the_same_rows(tmp_path, split_model):
-  assets, _, dev = split_model
-  (tmp_path / "task.json").write_text(assets["task.json"])
+  _, dev = split_model
   table = write_table(tmp_path / "more.tsv", 0, 80)
   path = tmp_path / "more.tsv"
   # A label is corrected, and a program changed white space.
@@ -174,8 +172,7 @@ def test_a_later_training_holds_out_the_same_rows(tmp_path, split_model):
 
 
 def test_rows_stay_where_they_were_through_all_ancestors(tmp_path, split_model):
-  assets, table, dev = split_model
-  (tmp_path / "task.json").write_text(assets["task.json"])
+  table, dev = split_model
   others = write_table(tmp_path / "others.tsv", 100, 140)
   task, _ = train(next_request(tmp_path, others))
   content = task_file.content(task.kind, task.settings)
@@ -187,8 +184,7 @@ def test_rows_stay_where_they_were_through_all_ancestors(tmp_path, split_model):
 def test_a_training_on_seen_rows_needs_a_development_file(
   tmp_path, split_model, caplog
 ):
-  assets, table, dev = split_model
-  (tmp_path / "task.json").write_text(assets["task.json"])
+  table, dev = split_model
   path = tmp_path / "rows.tsv"
   header, *rows = path.read_text().splitlines()
   seen = [row for row in rows if row.split("\t")[0] not in texts(dev)]
@@ -212,8 +208,6 @@ def test_a_training_on_seen_rows_needs_a_development_file(
 def test_a_training_on_new_rows_alone_may_forget_the_old_ones(
   tmp_path, split_model, caplog, start, forgets
 ):
-  assets, _, _ = split_model
-  (tmp_path / "task.json").write_text(assets["task.json"])
   table = write_table(tmp_path / "later.tsv", start, 80)
   train(next_request(tmp_path, table))
   found = "later.tsv: 30 of the 30 rows that the initial model was trained on"
@@ -224,9 +218,8 @@ def test_a_training_on_new_rows_alone_may_forget_the_old_ones(
 def test_it_may_be_unknown_what_a_model_was_trained_on(
   tmp_path, split_model, caplog
 ):
-  _, table, _ = split_model
-  assets = assets_of(label_types.Classification(["no", "yes"]))
-  (tmp_path / "task.json").write_text(assets["task.json"])
+  table, _ = split_model
+  write_model(tmp_path, label_types.Classification(["no", "yes"]))
   for splits in (("dev",), ("train", "dev")):
     caplog.clear()
     train(next_request(tmp_path, table, splits=splits))
@@ -238,11 +231,11 @@ def test_it_may_be_unknown_what_a_model_was_trained_on(
 
 
 def test_ids_do_not_change_the_rows_to_evaluate(tmp_path, split_model):
-  assets, table, dev = split_model
+  table, dev = split_model
   changes = {"task_name": ["custom"], "splits": ("dev",), "seed": 1}
   # The texts of these rows are unique.
   changes["table"] = table | {"id_column": "text"}
-  task = make_task(tmp_path, assets, **changes)
+  task = make_task(tmp_path, **changes)
   found = [example.guid for example in task.examples("dev")[""]]
   assert found == texts(dev)
 
@@ -262,30 +255,7 @@ def test_a_processor_returns_distinct_texts(
   with pytest.raises(
     ValueError, match=f"^get_labels of MrpcProcessor: {fault}$"
   ):
-    make_task(tmp_path, {}, task_name=["MRPC"], splits=("train",))
-
-
-@pytest.mark.parametrize("kind", ["tagging", "an own task"])
-def test_another_task_is_no_classifier(tmp_path, kind):
-  assets = {"task.json": f'{{"task": "{kind}", "labels": ["0", "1"]}}'}
-  with pytest.raises(UserError, match=rf"kind \({kind}, not classification\)"):
-    make_task(tmp_path, assets, task_name=["MRPC"], splits=("dev",))
-
-
-@pytest.mark.parametrize("split", ["dev", "test"])
-def test_a_second_text_for_a_model_of_single_texts(
-  tmp_path, split_model, split
-):
-  assets, table, _ = split_model
-  changes = {"task_name": ["custom"], "splits": (split,)}
-  path = tmp_path / "pairs.tsv"
-  path.write_text("text\tother\tlabel\na\tb\tyes\nc\td\tno\n")
-  paths = {"train_file": str(path), "test_file": str(path)}
-  changes["table"] = table | paths | {"text_b_column": "other"}
-  task = make_task(tmp_path, assets, **changes)
-  message = f"^--text_b_column: the {split} set has pairs .* single .*; omit it"
-  with pytest.raises(UserError, match=message):
-    task.examples(split)
+    make_task(tmp_path, task_name=["MRPC"], splits=("train",))
 
 
 @pytest.mark.parametrize(
@@ -299,12 +269,11 @@ def test_a_second_text_for_a_model_of_single_texts(
   ],
 )
 def test_a_model_of_another_number_of_texts(tmp_path, name, is_pair, message):
-  label_type = label_types.Classification(["0", "1"])
-  assets = assets_of(label_type, is_pair)
+  write_model(tmp_path, label_types.Classification(["0", "1"]), is_pair)
   text = "1\t1\t1\tA\tB\n"  # A row of either task.
   (tmp_path / "dev.tsv").write_text(f"header\n{text}")
   changes = {"splits": ("dev",), "data_dir": str(tmp_path)}
-  task = make_task(tmp_path, assets, task_name=[name], **changes)
+  task = make_task(tmp_path, task_name=[name], **changes)
   if message:
     with pytest.raises(UserError, match=f"--task_name={name}: {message} "):
       task.examples("dev")

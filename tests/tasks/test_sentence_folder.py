@@ -13,7 +13,7 @@ import bert
 import scripts
 from bert.data import records
 from bert.errors import UserError
-from bert.export import huggingface, lite, onnx_model, task_graph
+from bert.export import huggingface, onnx_model, task_graph
 from bert.training import sentence_folder, task_file
 
 PARTS = ("weight", "bias")
@@ -74,7 +74,7 @@ def test_the_vectors_are_theirs(folders, name, tmp_path):
   [(NAMES[1], None), (NAMES[0], "max"), (NAMES[0], "mean_sqrt_len")],
 )
 def test_exports_have_the_vectors(folders, name, pooling, tmp_path):
-  """ONNX, a SavedModel and LiteRT; the other poolings by task.json."""
+  """ONNX and a SavedModel; the other poolings by task.json."""
   texts = texts_of(folders[name])
   folder = str(tmp_path / "model")
   huggingface.to_tensorflow(str(folders[name] / "folder"), folder)
@@ -96,18 +96,6 @@ def test_exports_have_the_vectors(folders, name, pooling, tmp_path):
     row = {n: np.array([example.rows[0][n]]) for n in records.SEQUENCES}
     (found,) = session.run(["vectors"], row)
     np.testing.assert_allclose(found[0], vector, rtol=0, atol=1e-5)
-  if pooling:
-    return
-  interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-  lite.write_lite(graph, str(tmp_path / "m.tflite"), graph.seq_length, "none")
-  run = interpreters.Interpreter(str(tmp_path / "m.tflite"))
-  row = dict.fromkeys(records.SEQUENCES)
-  for name_of_row in row:
-    row[name_of_row] = np.zeros([1, graph.seq_length], np.int32)
-    values = examples[0].rows[0][name_of_row]
-    row[name_of_row][0, : len(values)] = values
-  (found,) = run.get_signature_runner()(**row).values()
-  np.testing.assert_allclose(found[0], wanted[0], rtol=0, atol=1e-4)
 
 
 def test_texts_without_tokens_have_zeros_in_onnx(folders, tmp_path):
@@ -226,49 +214,43 @@ def test_a_dense_layer_may_be_the_pooler(copy, tmp_path):
     np.testing.assert_array_equal(written[name], value)
 
 
+def test_another_dense_layer_is_an_error(copy):
+  _add_dense(copy, noise=0.1)
+  with pytest.raises(UserError, match="its Dense is not the pooler of the enc"):
+    bert.load(copy)
+
+
+POOLING = "1_Pooling/config.json"
+PROMPTS = "config_sentence_transformers.json"
+ASYM = [{"type": "models.Asym", "path": ""}]
+
+
 @pytest.mark.parametrize(
-  ("change", "wanted"),
+  ("path", "content", "wanted"),
   [
+    ("modules.json", ASYM, "it has the parts 'Asym'; only a Transformer"),
+    ("modules.json", [{}], "modules.json: 'type'; pass"),
+    (POOLING, None, f"the folder lacks .*{POOLING}"),
     (
-      lambda copy: (copy / "modules.json").write_text(
-        '[{"type": "models.Asym", "path": ""}]'
-      ),
-      "modules.json: it has the parts 'Asym'; only a Transformer",
-    ),
-    (
-      lambda copy: _add_dense(copy, noise=0.1),
-      "modules.json: its Dense is not the pooler of the encoder; pass another",
-    ),
-    (
-      lambda copy: edit(
-        copy / "1_Pooling/config.json", pooling_mode="lasttoken"
-      ),
+      POOLING,
+      {"pooling_mode": "lasttoken"},
       'the pooling "lasttoken" is not supported, .*; pass another model',
     ),
     (
-      lambda copy: edit(
-        copy / "1_Pooling/config.json", pooling_mode=["mean", "max"]
-      ),
+      POOLING,
+      {"pooling_mode": ["mean", "max"]},
       "the pooling .* is not supported",
     ),
-    (
-      lambda copy: shutil.rmtree(copy / "1_Pooling"),
-      "the folder lacks .*1_Pooling/config.json",
-    ),
-    (
-      lambda copy: (copy / "modules.json").write_text("[{}]"),
-      "modules.json: 'type'; pass",
-    ),
-    (
-      lambda copy: edit(
-        copy / "config_sentence_transformers.json", default_prompt_name="x"
-      ),
-      "there is no prompt 'x'",
-    ),
+    (PROMPTS, {"default_prompt_name": "x"}, "there is no prompt 'x'"),
   ],
 )
-def test_other_parts_are_an_error(copy, change, wanted):
-  change(copy)
+def test_other_parts_are_an_error(copy, path, content, wanted):
+  if content is None:
+    (copy / path).unlink()
+  elif isinstance(content, dict):
+    edit(copy / path, **content)
+  else:
+    (copy / path).write_text(json.dumps(content))
   with pytest.raises(UserError, match=wanted):
     bert.load(copy)
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 
 import plain_squad
 import pytest
@@ -135,21 +136,6 @@ class TestReading:
     found = squad.read_squad_examples(write(squad_json(*questions)), True)
     assert [example.qas_id for example in found] == ["y"]
 
-  def test_no_answer(self, write):
-    questions = [
-      qa("x", answers=[], is_impossible=True),
-      qa("y", is_impossible=False),
-      qa("z"),
-    ]
-    path = write(squad_json(*questions))
-    x, y, z = squad.read_squad_examples(path, True, True)
-    assert [e.is_impossible for e in (x, y, z)] == [True, False, False]
-    assert (x.start_position, x.end_position, x.orig_answer_text) == (
-      -1,
-      -1,
-      "",
-    )
-
   def test_numbers_are_names(self, write):
     (example,) = squad.read_squad_examples(write(squad_json(qa(7))), False)
     assert example.qas_id == "7"
@@ -219,58 +205,29 @@ class TestReading:
       assert start == 0 or text[start - 1] in ORIGINAL_BLANKS
 
 
-Q = "data[0].paragraphs[0].qas[0]"
-IMPOSSIBLE = qa(answers=[], is_impossible=True)
+QAS = "data[0].paragraphs[0].qas"
+NO_CONTEXT = {"data": [{"paragraphs": [{"qas": [qa()]}]}]}
 
-
-def without(content, *path):
-  content = json.loads(json.dumps(content))
-  *parents, last = path
-  parent = content
-  for key in parents:
-    parent = parent[key]
-  del parent[last]
-  return content
-
-
-ONE = squad_json(qa())
-TO_QA = ("data", 0, "paragraphs", 0, "qas", 0)
-BAD = {
-  "list": ([], {}, ['the file: "data" is missing']),
-  "data": ({"data": {}}, {}, ['"data" is {}, not a list']),
-  "context": (
-    without(ONE, *TO_QA[:4], "context"),
-    {},
-    ['data[0].paragraphs[0]: "context" is missing'],
+# Content of a file, and the error.
+BAD = [
+  ([], 'the file: "data" is missing'),
+  ({"data": {}}, '"data" is {}, not a list'),
+  (NO_CONTEXT, 'data[0].paragraphs[0]: "context" is missing'),
+  (squad_json(qa(None)), f'{QAS}[0]: "id" is missing, not a'),
+  (squad_json(qa(question=5)), '"question" is 5, not a string'),
+  (
+    squad_json(qa() | {"answers": [{"text": "a"}]}),
+    f'{QAS}[0].answers[0]: "answer_start" is missing',
   ),
-  "null id": (squad_json(qa(None)), {}, [f'{Q}: "id" is missing, not a']),
-  "type": (squad_json(qa(question=5)), {}, ['"question" is 5, not a string']),
-  "start": (
-    without(ONE, *TO_QA, "answers", 0, "answer_start"),
-    {},
-    [f'{Q}.answers[0]: "answer_start" is missing'],
-  ),
-  "float start": (
-    squad_json(qa(answers=[("a", 1.5)])),
-    {},
-    ['"answer_start" is 1.5, not a whole number'],
-  ),
-  "no answer": (squad_json(qa(answers=[])), {}, [f"{Q} has no answer"]),
-  "same id": (
-    squad_json(qa("x"), qa("y"), qa("x")),
-    {},
-    [Q, "data[0].paragraphs[0].qas[2]", "'x'"],
-  ),
-  "impossible": (squad_json(IMPOSSIBLE), {}, ["--version_2_with_negative"]),
-  "is_impossible": (
-    squad_json(qa(is_impossible="no")),
-    {},
-    ['"is_impossible" is "no", not true or false'],
-  ),
-  "empty": ({"data": []}, {"is_training": False}, ["no questions"]),
-  "nowhere": (squad_json(qa(answers=[("d", 0)])), {}, ["no questions to use"]),
-  "no context": (squad_json(qa(), context=""), {}, ["no questions to use"]),
-}
+  (squad_json(qa(answers=[("a", 1.5)])), '_start" is 1.5, not a whole number'),
+  (squad_json(qa(answers=[])), f"{QAS}[0] has no answer"),
+  (squad_json(qa("x"), qa("y"), qa("x")), f"{QAS}[2]"),
+  (squad_json(qa(answers=[], is_impossible=True)), "--version_2_with_negative"),
+  (squad_json(qa(is_impossible="no")), '_impossible" is "no", not true or f'),
+  ({"data": []}, "no questions"),
+  (squad_json(qa(answers=[("d", 0)])), "no questions to use"),
+  (squad_json(qa(), context=""), "no questions to use"),
+]
 
 
 def test_examples_are_keys():
@@ -280,17 +237,13 @@ def test_examples_are_keys():
 
 
 class TestBadInput:
-  @pytest.mark.parametrize("name", BAD)
-  def test_squad(self, write, name):
-    content, settings, parts = BAD[name]
+  @pytest.mark.parametrize(("content", "part"), BAD)
+  def test_squad(self, write, content, part):
     path = write(content)
-    with pytest.raises(ValueError, match="squad") as caught:
-      squad.read_squad_examples(path, **{"is_training": True, **settings})
-    message = str(caught.value)
-    assert message.startswith(path)
-    assert "\n" not in message
-    for part in parts:
-      assert part in message
+    with pytest.raises(ValueError, match=re.escape(part)) as caught:
+      squad.read_squad_examples(path, is_training=True)
+    assert str(caught.value).startswith(path)
+    assert "\n" not in str(caught.value)
 
   @pytest.mark.parametrize(
     ("content", "place"),

@@ -228,23 +228,6 @@ class TestSettings:
     (tmp_path / "task.json").write_text(json.dumps(fields))
     assert read_settings(folder) == SquadSettings(400, 128, 64)
 
-  def test_stored_thresholds(self, tmp_path, caplog):
-    caplog.set_level("INFO", logger="absl")
-    folder = str(tmp_path)
-    with pytest.raises(
-      UserError, match=rf"no threshold in the task.json of {folder};"
-    ):
-      squad_model.read_threshold([None, folder, folder])
-    path = squad_model.write_threshold(folder, SquadTask(), -1.25)
-    assert squad_model.read_threshold([None, folder]) == -1.25
-    assert f"null_score_diff_threshold=-1.25, from {path}" in caplog.messages
-
-  def test_given_thresholds(self):
-    for text, expected in ("0.0", 0), ("-1.5", -1.5), ("auto", "auto"):
-      assert squad_model.parse_threshold(text) == expected
-    with pytest.raises(UserError, match="=high is not a number; pass one, or"):
-      squad_model.parse_threshold("high")
-
 
 class TestAnswers:
   def test_candidates_by_hand(self, golden, values, folder, tokenizer):
