@@ -102,6 +102,20 @@ def _steps(folder):
   return [int(path.rsplit("-")[-1]) for path in paths]
 
 
+# tests/scripts/test_run_pretraining.py sends Ctrl-C.
+def test_the_current_update_is_saved(tmp_path, monkeypatch):
+  # Called after the first update.
+  monkeypatch.setattr(
+    checkpoints,
+    "log_initialization",
+    lambda store: signal.raise_signal(signal.SIGTERM),
+  )
+  model, _ = toy_model.toy(tmp_path)
+  with pytest.raises(_Terminated):
+    model.train(toy_model.TRAIN, 2, 4)
+  assert _steps(tmp_path) == [1]
+
+
 def test_an_evaluation_is_not_waited_for(tmp_path):
   def evaluate(step):
     assert step == 2
