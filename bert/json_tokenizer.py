@@ -111,7 +111,8 @@ class JsonTokenizer:
   def continuations(self) -> frozenset[str]:
     """The pieces that continue a word."""
     added = self._tokenizer.get_added_tokens_decoder().values()
-    others = {token.content for token in added}
+    # Unigrams mark the beginning of a word before an unknown piece.
+    others = {t.content for t in added} - {self.unk_token} | {self.special.cls}
     return frozenset(
       piece
       for piece in self.vocab

@@ -150,7 +150,7 @@ def make_experiment(flags: Flags) -> Experiment:
   paths = {split: flags[f"{split}_file"] for split in splits}
   paths = {split: path for split, path in paths.items() if path}
   pairs = {
-    split: text_pairs.read_pairs(path, columns, is_scored=split != "test")
+    split: text_pairs.read_pairs(path, columns, split)
     for split, path in paths.items()
   }
   training = embedding_losses.Training(

@@ -186,7 +186,7 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
     flags.text_b_column,
     **{row.name: flags[row.name] for row in flag_table.TABLES},
   )
-  pairs = text_pairs.read_pairs(flags.mine_negatives, columns, False)
+  pairs = text_pairs.read_pairs(flags.mine_negatives, columns, "test")
   mined = search.mine_negatives(
     searcher,
     pairs,
@@ -201,7 +201,8 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   ):
     for first, second, negatives in bar:
       count += len(negatives)
-      row = {"text_a": first, "text_b": second, "negative": negatives}
+      row = {columns.text_a_column: first, columns.text_b_column: second}
+      row["negative"] = negatives
       write(json.dumps(row, ensure_ascii=False))
   logging.info(
     "%s: %s with %s",

@@ -213,8 +213,12 @@ def _tokenizer_files(folder, model) -> Contents:
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
     if task_file.read(folder)[0] == "tagging":
       fields = strict_json.loads(contents["tokenizer.json"])
-      _put_blank_before_text(fields["pre_tokenizer"])
+      splits = fields.get("pre_tokenizer") or {}
+      for part in (splits, *splits.get("pretokenizers", ())):
+        if "add_prefix_space" in part:  # The first word is split as others are.
+          part["add_prefix_space"] = True
       contents["tokenizer.json"] = json.dumps(fields, ensure_ascii=False)
+      settings["add_prefix_space"] = True  # For transformers 4.
   else:
     logging.warning(
       "No tokenizer.json: BERT's tokenizer in transformers has no "
@@ -236,13 +240,6 @@ def _tokenizer_files(folder, model) -> Contents:
       settings[f"{role}_token"] = special[role]
   name = huggingface_config.TOKENIZER_NAME
   return {**contents, name: _json(settings)}
-
-
-def _put_blank_before_text(pre_tokenizer):
-  """Lets byte-level BPE split a first word as it splits the others."""
-  for part in (pre_tokenizer, *pre_tokenizer.get("pretokenizers", ())):
-    if "add_prefix_space" in part:
-      part["add_prefix_space"] = True
 
 
 def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):

@@ -18,6 +18,7 @@ from bert import strict_json
 from bert.data import files, text_files
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
+from bert.tasks.masked_text import MASK
 from bert.training import checkpoints, model_folder, task_file
 
 # Have a row for each piece.
@@ -184,9 +185,11 @@ def used_pieces(
   characters, of which other words consist. WordPiece and unigram models split
   the text into the same pieces again, as they find all that they took.
   """
-  used = {*tokenizer.special[:4], tokenizer.unk_token}
+  special = tokenizer.special
+  used = {*special[:4], tokenizer.unk_token}
   for line in lines:
-    used.update(tokenizer.tokenize(line), tokenizer.tokenize_masked(line))
+    masked = tokenizer.tokenize_masked(line.replace(MASK, special.mask))
+    used.update(tokenizer.tokenize(line), masked)
   characters = {char for piece in used for char in piece.removeprefix("##")}
   used |= characters | {"##" + char for char in characters}
   return [piece for piece in tokenizer.vocab if piece in used]

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 import tokenization
 from bert.errors import UserError
-from bert.data import vocabulary
 
 # Code points per page of a table of characters.
 _PAGE = 256
@@ -41,7 +40,6 @@ class GraphTokenizer(tf.Module):
         "compute other tokenizers; export the encoder, and make rows with the "
         "tokenizer of bert.load(...).task"
       )
-    vocabulary.check_special_pieces(tokenizer)
     self.tokenizer = tokenizer
     self._lower_cases = tokenizer.basic_tokenizer.do_lower_case
     self._max_word_length = wordpiece.max_input_chars_per_word

@@ -95,16 +95,12 @@ def read_texts(
     for part, size, share in zip(pieces, sizes, shares, strict=True):
       head = share
       if settings.long_text == "head_tail":
-        head = tf.where(size > share, _head(share), share)
+        part_of_share = tf.round(tf.cast(share, tf.float64) * HEAD_PART)
+        head = tf.where(size > share, tf.cast(part_of_share, tf.int64), share)
       first = _parts(part, rows, tf.zeros_like(head), head)
       last = _parts(part, rows, size - (share - head), size)
       segments.append(tf.concat([first, last], axis=1))
   return _pack(segments, tokenizer.tokenizer.vocab, ends_empty=False), rows
-
-
-def _head(share):
-  """The length of the beginning in "head_tail"."""
-  return tf.cast(tf.round(tf.cast(share, tf.float64) * HEAD_PART), tf.int64)
 
 
 def _windows(pieces, sizes, shares):

@@ -191,14 +191,8 @@ def model_fn_builder(
   settings = ClassifierSettings(labels=names)
   build = model_fn_builder_of(lambda config: ClassificationTask(settings))
   return build(
-    bert_config,
-    init_checkpoint,
-    learning_rate,
-    num_train_steps,
-    num_warmup_steps,
-    use_tpu,
-    use_one_hot_embeddings,
-    precision,
+    *(bert_config, init_checkpoint, learning_rate, num_train_steps),
+    *(num_warmup_steps, use_tpu, use_one_hot_embeddings, precision),
   )
 
 

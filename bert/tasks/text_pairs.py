@@ -48,10 +48,11 @@ class Columns:
   encoding: str | None = None
 
 
-def read_pairs(
-  path: str, columns: Columns, is_scored: bool = True
-) -> list[Pair]:
-  """The pairs of a table; scores, labels and negatives only if `is_scored`."""
+def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
+  """The pairs of a table, with scores or labels except for "test".
+
+  Only "train" has negatives.
+  """
   table = tables.read_table(
     path, columns.header, columns.delimiter, columns.encoding
   )
@@ -66,17 +67,18 @@ def read_pairs(
     ]
 
   texts = [*indices("text_a_column"), *indices("text_b_column")]
-  negatives = indices("negative_column", True) if is_scored else []
-  numbers = [*indices("score_column"), *indices("label_column")]
-  numbers, is_label = numbers * is_scored, columns.label_column is not None
+  negatives = indices("negative_column", True) if split == "train" else []
+  numbers, is_label = [], columns.label_column is not None
+  if split != "test":
+    numbers = [*indices("score_column"), *indices("label_column")]
   found = []
   for row, line in zip(table.rows, table.lines, strict=True):
     where = f"{path}:{line}"
     pair = Pair(
-      where, *(text_of(row[i], f"{where}: {flag}") for i, flag in texts)
+      where,
+      *(text_of(row[i], f"{where}: {flag}") for i, flag in texts),
+      negatives=tuple(_negatives(row, negatives, where)),
     )
-    if is_scored:
-      pair = pair._replace(negatives=tuple(_negatives(row, negatives, where)))
     for index, flag in numbers:
       score = score_of(row[index], f"{where}: {flag}", is_label)
       pair = pair._replace(score=score)

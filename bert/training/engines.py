@@ -132,15 +132,16 @@ class GraphEncoder:
     python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
     lock = threading.Lock()
 
-    def make(**options):
+    load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
+
+    def make(reuses=True):
       encoder = _exported_encoder(
-        self.model, self._weights, wanted, self._before, **options
+        self.model, self._weights, wanted, self._before, reuses
       )
       if precision == runtimes.INT8:
-        encoder = _quantized_encoder(encoder, self._runtime, **options)
+        encoder = _quantized_encoder(encoder, self._runtime, reuses)
       return load(package, encoder, precision)
 
-    load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
     try:
       compute = make()
     except (UserError, OSError):
@@ -149,7 +150,7 @@ class GraphEncoder:
       folder = os.path.dirname(self._weights.prefix)
       reason = shortened(" ".join(str(error).split()))
       logging.warning(
-        "%s/%s is damaged (%s); exporting again", folder, FOLDER, reason
+        "%s/%s cannot be used (%s); exporting again", folder, FOLDER, reason
       )
       compute = make(reuses=False)
 
@@ -251,7 +252,7 @@ def _quantized_encoder(encoder, runtime, reuses=True):
   content = files.read_bytes(encoder) if is_file else encoder
   quantize = {
     "onnxruntime": quantization.dynamic,
-    "openvino": quantization.weights,
+    "openvino": quantization.weights_in_int8,
   }[runtime]
   content = quantize(content, f"--precision={runtimes.INT8}")
   is_written = is_file and _write(path, content, "Quantized", start)

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -152,7 +152,7 @@ class Experiment:
     if self._teacher:
       hashes["teacher"] = self._teacher.hash
       if path := settings.unlabeled_file:  # Its rows are trained on, too.
-        hashes["train"] = hashes.get("train", "") + run_record.hash_of(path)
+        hashes["unlabeled_file"] = run_record.hash_of(path)
     return run_record.RunRecord(used, hashes)
 
   def run(self) -> dict[str, float]:
@@ -531,7 +531,11 @@ class Experiment:
     """Yields the answer to each example from the predictions of its rows."""
     is_known = rows.examples is not None
     examples = rows.examples if is_known else itertools.repeat(None)
-    pairs = zip(examples, _by_example(predictions, rows), strict=is_known)
+    counts = rows.rows_per_example
+    groups = ([row] for row in predictions)
+    if counts is not None:
+      groups = groups_of(predictions, counts)
+    pairs = zip(examples, groups, strict=is_known)
     return itertools.starmap(self._task.answer, pairs)
 
   def _report(self, evaluations, record):
@@ -628,9 +632,3 @@ def _collect_losses(rows, losses):
     if "batch_loss" in row:
       losses.append(row.pop("batch_loss"))
     yield row
-
-
-def _by_example(rows: Iterator[dict], row_set: RowSet) -> Iterator[list[dict]]:
-  """The rows of each example as a list."""
-  counts = row_set.rows_per_example
-  return ([r] for r in rows) if counts is None else groups_of(rows, counts)

@@ -105,7 +105,8 @@ RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                "What runs the encoder. For onnxruntime and openvino, the "
                "encoder is exported once to an ONNX file beside the "
                "checkpoint. openvino uses bfloat16 where the processor "
-               "supports it, unless --precision is given or has a default.",
+               "supports it, unless --precision is given; training scripts "
+               "default to float32.",
                choices=runtimes.RUNTIMES)
 
 ANN = Flag("ann", None,

@@ -133,6 +133,7 @@ def _require_vocabulary(flags):
   for folder in filter(files.isdir, _model_folders(flags)):
     from bert.training import model_folder
 
+    model_folder.check_vocabulary_is_read(folder)
     path = model_folder.find_vocabulary(folder)
     if path and path.endswith(".model"):
       flags.require("spm_model_file", value=path)

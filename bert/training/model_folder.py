@@ -7,9 +7,7 @@ format contains `config.json`, `model.safetensors`, and `vocab.txt` or
 """
 
 import glob
-import json
 import os
-import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -158,6 +156,7 @@ def load_tokenizer(
   """The tokenizer of the vocabulary, or SentencePiece model, in a folder."""
   path = find_vocabulary(model_dir)
   if path is None:
+    check_vocabulary_is_read(model_dir)
     raise UserError(
       f"{model_dir} contains neither vocab.txt nor tokenizer.json nor one "
       f"SentencePiece model; copy the file that came with the model there"
@@ -179,23 +178,23 @@ def input_files(model_dir: str) -> list[str]:
 
 def find_vocabulary(model_dir: str) -> str | None:
   """The first of VOCAB_NAMES in a folder, else its only *.model, else None."""
-  found = files.listdir(model_dir)
+  found = set(files.listdir(model_dir)) - _UNREAD
   models = [name for name in found if name.endswith(".model")]
   known = [name for name in VOCAB_NAMES if name in found]
-  unread = sorted(_UNREAD.intersection(found))
-  if unread and not known:
-    program = (
-      "import transformers as t; t.AutoTokenizer.from_pretrained(f := "
-      f"{json.dumps(model_dir, ensure_ascii=False)}).save_pretrained(f)"
-    )
-    raise UserError(
-      f"{model_dir} has {unread[0]}, but no tokenizer.json, which its "
-      f"tokenizer is read from; add it where transformers is installed: "
-      f"python -c {shlex.quote(program)}"
-    )
   if not known and len(models) != 1:
     return None
   return os.path.join(model_dir, [*known, *models][0])
+
+
+def check_vocabulary_is_read(model_dir: str) -> None:
+  """Raises UserError for a folder without another vocabulary than `_UNREAD`."""
+  unread = sorted(_UNREAD.intersection(files.listdir(model_dir)))
+  if unread and find_vocabulary(model_dir) is None:
+    raise UserError(
+      f"{model_dir} has {unread[0]}, but no tokenizer.json; add it in Python "
+      f"with transformers, by AutoTokenizer.from_pretrained(folder)"
+      f".save_pretrained(folder)"
+    )
 
 
 def check_vocabulary(model: Model) -> None:

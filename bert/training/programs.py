@@ -90,7 +90,10 @@ class Programs:
     self._programs.clear()
 
   def _compile(self, mode, element_spec, fuses):
-    compute = self._step(mode, fuses and self._fuses(mode, element_spec))
+    # An evaluation has too few batches of each shape to repay compilation.
+    fuses &= mode != ModeKeys.EVAL and devices.is_one_cpu(self._strategy)
+    fuses &= not self.uses_xla(mode, element_spec)
+    compute = self._step(mode, fuses)
     # A batch that is already divided among replicas has other specs.
     is_whole = all(isinstance(s, tf.TensorSpec) for s in element_spec.values())
     if self.uses_xla(mode, element_spec):
@@ -134,12 +137,6 @@ class Programs:
       return {**(spec.predictions or {}), **row}
 
     return step
-
-  def _fuses(self, mode, element_spec):
-    # An evaluation has too few batches of each shape to repay compilation.
-    if mode == ModeKeys.EVAL or self.uses_xla(mode, element_spec):
-      return False
-    return devices.is_one_cpu(self._strategy)
 
   def uses_xla(self, mode: str, element_spec: Mapping) -> bool:
     """Whether XLA compiles a mode's step."""

@@ -36,24 +36,25 @@ def dynamic(content: bytes, flag: str) -> bytes:
     return files.read_bytes(small)
 
 
-def weights(content: bytes, flag: str) -> bytes:
+def weights_in_int8(content: bytes, flag: str) -> bytes:
   """The ONNX file with the weights of its products in int8.
 
   OpenVINO quantizes the activations of such products, if it is told to.
   """
   onnx = import_optional("onnx", flag, runtimes.REQUIREMENTS)
-  graph = (model := onnx.load_from_string(content)).graph
+  model = onnx.load_from_string(content)
+  graph = model.graph
   tensors = {tensor.name: tensor for tensor in graph.initializer}
-  names = (node.input[1] for node in graph.node if node.op_type == "MatMul")
-  for name in sorted(tensors.keys() & set(names)):
+  names = {node.input[1] for node in graph.node if node.op_type == "MatMul"}
+  for name in sorted(tensors.keys() & names):
     value = onnx.numpy_helper.to_array(tensors[name])
     scale = np.maximum(np.abs(value).max(axis=0), np.float32(1e-30)) / 127
-    parts = {f"{name}/int8": np.rint(value / scale).astype(np.int8)}
-    parts[f"{name}/scale"] = scale
+    integers = np.rint(value / scale).astype(np.int8)
+    parts = [f"{name}/int8", f"{name}/scale"]
     graph.initializer.remove(tensors[name])
     graph.initializer.extend(
-      onnx.numpy_helper.from_array(part, key) for key, part in parts.items()
+      map(onnx.numpy_helper.from_array, (integers, scale), parts)
     )
-    node = onnx.helper.make_node("DequantizeLinear", [*parts], [name], axis=1)
+    node = onnx.helper.make_node("DequantizeLinear", parts, [name], axis=1)
     graph.node.insert(0, node)
   return model.SerializeToString()

@@ -84,7 +84,12 @@ class RunRecord:
     known = dict(kept["flags"])
     for earlier in changes.values():
       known |= earlier
-    if changed := self._changed_flags(known):
+    changed = self._changed_flags(known)
+    teachers = (r["data"].get("teacher") for r in (kept, self.content))
+    teacher = self.content["flags"].get("teacher")
+    if len(set(teachers)) > 1 and teacher != known.get("teacher"):
+      changed["teacher"] = teacher
+    if changed:
       changes[str(step)] = changed
     if changes != kept["changes"]:
       kept["changes"] = changes
@@ -114,10 +119,21 @@ class RunRecord:
         f"--output_dir={output_dir} holds a training on {what}; pass another "
         f"folder, or the task, the data and the --seed that it began with"
       )
+    self._check_unlabeled(output_dir, earlier)
     self.check_vocabulary(output_dir)
     for row in self._rows.values():
       if row.fixed_by == "task":  # The files beside the weights depend on it.
         _check_same(row.name, output_dir, before, now)
+
+  def _check_unlabeled(self, output_dir, earlier):
+    """Raises UserError for other examples without labels."""
+    name = "unlabeled_file"
+    was, value = (r["flags"].get(name) for r in (earlier, self.content))
+    hashes = [r["data"].get(name) for r in (earlier, self.content)]
+    is_unknown = was and hashes[0] is None  # Earlier records lack it.
+    if hashes[0] != hashes[1] and not is_unknown:
+      before = "another file" if was == value else was
+      raise _other_value(name, value, output_dir, before)
 
   def check_vocabulary(self, output_dir: str) -> None:
     """Raises UserError unless texts get the ids of the training in a folder."""

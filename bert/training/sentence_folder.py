@@ -56,21 +56,23 @@ def read(folder: str) -> dict | None:
   if modules is None:
     return None
   try:
-    paths = {
-      m["type"].rpartition(".")[2]: os.path.join(folder, m["path"])
-      for m in modules
-    }
-    kinds, known = list(paths), ["Transformer", "Pooling", _DENSE, "Normalize"]
-    if kinds != [k for k in known if k in (*known[:2], *kinds)]:
+    kinds = [m["type"].rpartition(".")[2] for m in modules]
+    known = f"Transformer Pooling( {_DENSE})?( Normalize)?"
+    if not re.fullmatch(known, " ".join(kinds)):
       raise ValueError(
         f"it has the parts {listing(kinds)}; only a Transformer, a Pooling and "
         f"perhaps a {_DENSE} and a Normalize are supported"
       )
+    paths = {
+      kind: os.path.join(folder, m["path"])
+      for kind, m in zip(kinds, modules, strict=True)
+    }
     prompts = _read_prompts(os.path.join(folder, _PROMPTS))
     config = os.path.join(paths["Pooling"], huggingface_config.CONFIG_NAME)
     pooling = _read_pooling(config, prompts["prompts"])
     if _DENSE in kinds:
-      _check_is_pooler(folder, paths[_DENSE], pooling)
+      if pooling != "cls" or not _is_pooler(folder, paths[_DENSE]):
+        raise ValueError(f"its {_DENSE} is not the pooler of the encoder")
       pooling = "pooled"
     return {
       "pooling": pooling,
@@ -104,22 +106,21 @@ def _read_pooling(path, prompts):
   return shortest[0]
 
 
-def _check_is_pooler(folder, dense, pooling):
-  """Raises ValueError unless a dense layer is the pooler of the encoder."""
+def _is_pooler(folder, dense):
+  """Whether the layer in a folder `dense` is the pooler of the encoder."""
   path = os.path.join(dense, huggingface_config.CONFIG_NAME)
-  fields = files.read_json(path, dict) or {}
-  paths = map(huggingface_weights.find_weights, (folder, dense))
+  activation = (files.read_json(path, dict) or {}).get("activation_function")
+  paths = [huggingface_weights.find_weights(path) for path in (folder, dense)]
+  if None in paths or activation != _TANH:
+    return False
   encoder, layer = map(huggingface_weights.Weights, paths)
-  is_known = fields["activation_function"] == _TANH and pooling == "cls"
-  is_known &= _POOLER.keys() <= encoder.get_variable_to_shape_map().keys()
-  if not is_known or not all(
+  return _POOLER.keys() <= encoder.get_variable_to_shape_map().keys() and all(
     np.array_equal(
       huggingface_weights.exchanged(ours, encoder.get_tensor(ours)),
       layer.get_tensor(theirs),
     )
     for ours, theirs in _POOLER.items()
-  ):
-    raise ValueError(f"its {_DENSE} is not the pooler of the encoder")
+  )
 
 
 def _read_length(folder):
@@ -158,12 +159,12 @@ def contents(
 ) -> dict[str, str | bytes]:
   """The files of a folder for fields of `features.VectorSettings`, by path."""
   has_dense = settings["pooling"] == "pooled" and config.pooler_act == "tanh"
-  how = "cls" if has_dense else settings["pooling"]
-  used = {**settings, "pooling": how}
+  if has_dense:
+    settings = {**settings, "pooling": "cls"}
   for name, known in {**_FIXED, "pooling": _POOLINGS}.items():
-    if used[name] not in known:
+    if settings[name] not in known:
       raise UserError(
-        f"{name}={used[name]} of task.json is unknown to "
+        f"{name}={settings[name]} of task.json is unknown to "
         f"sentence-transformers; it needs {listing(known)}"
       )
   kinds = ["Transformer", "Pooling"]
@@ -172,7 +173,7 @@ def contents(
   pooling = {"word_embedding_dimension": config.hidden_size}
   for name in _POOLINGS:
     theirs = f"{_MODE}{name}_token" + "s" * (name != "cls")
-    pooling[theirs] = name == how
+    pooling[theirs] = name == settings["pooling"]
   # All of their versions know these names.
   types = (f"sentence_transformers.models.{kind}" for kind in kinds)
   found = {
@@ -204,14 +205,17 @@ def _dense_files(weights):
     for ours, theirs in _POOLER.items()
   }
   size = len(tensors["linear.bias"])
-  fields = {"in_features": size, "out_features": size, "bias": True}
-  contents = {
-    huggingface_config.CONFIG_NAME: _json(
-      {**fields, "activation_function": _TANH}
-    ),
-    huggingface_weights.WEIGHTS_NAME: safetensors.save(tensors),
+  fields = {
+    "in_features": size,
+    "out_features": size,
+    "bias": True,
+    "activation_function": _TANH,
   }
-  return {f"2_{_DENSE}/{name}": text for name, text in contents.items()}
+  folder = f"2_{_DENSE}"
+  return {
+    f"{folder}/{huggingface_config.CONFIG_NAME}": _json(fields),
+    f"{folder}/{huggingface_weights.WEIGHTS_NAME}": safetensors.save(tensors),
+  }
 
 
 def _json(fields):

@@ -221,6 +221,7 @@ def check_fine_tuning(
   check_training(flags, *splits, *sample, *taught, *runs)
   if flags.teacher and flags.unlabeled_file:
     flags.require_file("unlabeled_file")
+    flags.refuse_pipes("unlabeled_file", [flags.unlabeled_file])
   flags.require_one("do_train", "do_eval", "do_predict", *questions)
 
 

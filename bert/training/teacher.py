@@ -68,9 +68,11 @@ class Teacher:
     checkpoint = model.checkpoint
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
     model_folder.check_length(length, model.config, f"--teacher={model_dir}")
-    # A calibration, say, changes the settings alone.
+    # A calibration changes the settings alone. So does an evaluation of SQuAD,
+    # but outputs do not depend on its threshold.
+    fields = {**vars(settings), "null_score_diff_threshold": None}
     weights = run_record.hash_of_weights(checkpoint)
-    content = weights, model.config.to_dict(), settings
+    content = weights, model.config.to_dict(), fields
     self.hash = hashlib.sha256(repr(content).encode()).hexdigest()
     self._predictor = None
 
@@ -144,6 +146,8 @@ class Teacher:
 
   def _targets(self, rows, folder, used):
     """The soft targets of rows, [rows, ...] by name, from a file if there."""
+    if self._is_dry_run:
+      return self._zeros(rows)
     shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
     key = self.hash, shapes, self._precision
     digest = hashlib.sha256(repr(key).encode())
@@ -162,13 +166,12 @@ class Teacher:
     files.write_file(path, content.getvalue())
     return found
 
+  def _zeros(self, rows):
+    names, spec = self._head.soft_targets(), self.spec()
+    shapes = {name: [len(rows), *spec[PREFIX + name].shape] for name in names}
+    return {name: np.zeros(shapes[name], np.float32) for name in names}
+
   def _compute(self, rows):
-    spec, found = self.spec(), {}
-    for name in self._head.soft_targets():
-      shape = spec[PREFIX + name].shape
-      found[name] = np.zeros([len(rows), *shape], np.float32)
-    if self._is_dry_run:
-      return found
     if self._predictor is None:
       logging.info("The teacher, %s, computes", self._model.checkpoint)
       self._predictor = Predictor(
@@ -176,16 +179,17 @@ class Teacher:
         self._head,
         _BATCH_SIZE,
         precision=self._precision,
-        outputs=None if self._has_texts else self._head.soft_targets(),
+        outputs=None if self._has_several_texts else self._head.soft_targets(),
       )
-    compute = self._of_texts if self._has_texts else self._predictor
+    compute = self._of_texts if self._has_several_texts else self._predictor
+    found = self._zeros(rows)
     for name, values in compute(rows).items():
       for target, value in zip(found[name], values, strict=True):
         target[tuple(map(slice, value.shape))] = value
     return found
 
   @property
-  def _has_texts(self):
+  def _has_several_texts(self):
     """Whether each row has several texts, which are rows for the teacher."""
     specs = self._task.feature_spec(True), self._head.feature_spec(False)
     student, teacher = (len(spec["input_mask"].shape) for spec in specs)

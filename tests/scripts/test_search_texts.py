@@ -131,9 +131,9 @@ def test_negatives(folder):
   lines = (folder / "triples.jsonl").read_text().splitlines()
   rows = list(map(json.loads, lines))
   right = dict(line.split(",")[1:] for line in ANSWERS[1:])
-  assert {row["text_a"]: row["text_b"] for row in rows} == right
+  assert {row["question"]: row["answer"] for row in rows} == right
   for row in rows:
-    assert set(row["negative"]) <= {*right.values()} - {row["text_b"]}
+    assert set(row["negative"]) <= {*right.values()} - {row["answer"]}
   count = sum(len(row["negative"]) for row in rows)
   assert f"triples.jsonl: 3 pairs with {count} negative" in log
 

@@ -11,7 +11,7 @@ import bert
 import families
 import modeling
 from bert import variables
-from bert.data import sequences
+from bert.data import instances, sequences
 from bert.tasks import loaded_model, pretraining, squad
 from bert.training import checkpoints, model_folder, ops
 
@@ -164,6 +164,16 @@ def test_an_answer_has_no_blanks_around_it():
     answer = model(("Who?", context))
     assert answer["answer"] == wanted
     assert context[answer["start"] : answer["end"]] == wanted
+
+
+@pytest.mark.parametrize("family", ["xlm-roberta", "albert"])
+def test_an_unknown_character_is_a_part_of_its_word(family):
+  tokenizer = model_folder.find_model(families.path(family)).tokenizer
+  first, *others = tokenizer.tokenize("old\u2603bridge")
+  words = instances.whole_words(tokenizer)
+  assert tokenizer.unk_token in others
+  assert words.continuations.issuperset(others)
+  assert first not in words.continuations
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)

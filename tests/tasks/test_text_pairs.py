@@ -41,6 +41,9 @@ def test_hard_negatives(tmp_path):
   ]
   found = text_pairs.read_pairs(write(tmp_path / "x.tsv", rows), columns)
   assert [pair.negatives for pair in found] == [("c", "d"), ("d",)]
+  path = write(tmp_path / "dev.tsv", [{"text_a": "a", "text_b": "b"}])
+  (pair,) = text_pairs.read_pairs(path, columns, "dev")
+  assert pair.negatives == ()
   rows = [
     {"text_a": "a", "text_b": "b", "n": ["c", "d"], "m": "e"},
     {"text_a": "a", "text_b": "b", "n": []},
@@ -57,7 +60,7 @@ def test_scores_and_labels(tmp_path):
     (Columns(label_column="l"), 1.0),
   ):
     assert text_pairs.read_pairs(path, columns)[0].score == score
-    (unscored,) = text_pairs.read_pairs(path, columns, is_scored=False)
+    (unscored,) = text_pairs.read_pairs(path, columns, "test")
     assert unscored.score is None
 
 

@@ -113,7 +113,7 @@ def test_a_tokenizer_that_only_transformers_reads(tmp_path, release, name):
   folder = tmp_path / "model"
   shutil.copytree(release, folder)
   (folder / "vocab.txt").rename(folder / name)
-  wanted = f"has {name}, but no tokenizer.json.* t.AutoTokenizer.from_pretr"
+  wanted = f"has {name}, but no tokenizer.json.*AutoTokenizer.from_pretr"
   with pytest.raises(UserError, match=wanted):
     model_folder.find_model(str(folder), do_lower_case=True)
   flags = parse(table(flag_table.MODEL), {"init_checkpoint": folder})

@@ -121,10 +121,40 @@ def test_another_teacher_is_named(tmp_path, caplog):
     for teacher, continues in ((before, False), (now, True)):
       record = _record()
       record.content["data"] |= {"teacher": teacher} if teacher else {}
-      record.keep(str(tmp_path), True, continues)
+      record.content["flags"]["teacher"] = teacher
+      kept = record.keep(str(tmp_path), True, continues)
+    for step in (20, 30):
+      record.note_changes(str(tmp_path), kept, step)
+    changes = {"20": {"teacher": now}} if before != now else {}
+    assert kept["changes"] == changes
     is_named = "--teacher is not the one that the training in" in caplog.text
     assert is_named == (before != now)
     caplog.clear()
+
+
+@pytest.mark.parametrize(
+  ("hashes", "flags", "wanted"),
+  [
+    (("a", "a"), ("x", "y"), None),
+    ((None, "a"), ("x", "x"), None),  # A record of an earlier version.
+    (("a", "b"), ("x", "x"), "=x: the training in .* began with another file"),
+    (("a", None), ("x", None), "=None: the training in .* began with x; pass"),
+    ((None, "a"), (None, "x"), "=x: the training in .* began with None; pass"),
+  ],
+)
+def test_other_examples_without_labels_are_an_error(
+  tmp_path, hashes, flags, wanted
+):
+  records = [_record(), _record()]
+  for record, digest, path in zip(records, hashes, flags, strict=True):
+    record.content["data"] |= {"unlabeled_file": digest} if digest else {}
+    record.content["flags"]["unlabeled_file"] = path
+  records[0].keep(str(tmp_path), True, False)
+  if not wanted:
+    records[1].check(str(tmp_path))
+    return
+  with pytest.raises(UserError, match=f"--unlabeled_file{wanted}"):
+    records[1].check(str(tmp_path))
 
 
 def test_another_version_is_named(tmp_path, caplog, monkeypatch):
