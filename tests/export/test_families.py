@@ -79,6 +79,7 @@ def test_other_programs_split_labeled_words_alike(tmp_path, family):
   mask = np.array(row["input_mask"]) > 0
   assert encoded.ids == np.array(row["input_ids"])[mask].tolist()
   settings = json.loads((folder / "tokenizer_config.json").read_text())
+  assert settings.get("add_prefix_space", True)
   has_segments = "token_type_ids" in settings["model_input_names"]
   assert has_segments == (family in ("albert", "electra"))
 
