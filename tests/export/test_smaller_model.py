@@ -117,7 +117,7 @@ WHOLE = ("roberta", "xlm-roberta", "albert")
 # With an unknown character, and words that begin behind a mask.
 LINES = [
   *("The old bridge over the river", "Who wrote it? \u2603x", "the city"),
-  *("the <mask>time", "the [MASK]time", "The [MASK]the old."),
+  *("the <mask>time", "the [MASK]time", "The [MASK]north."),
 ]
 
 
