@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
 from bert.errors import UserError, check_given, check_known, listing
 from bert.data import downloads, hnsw
@@ -55,13 +56,13 @@ class Reranker:
         f"{model.folder} is no model of pairs; pass a classifier or a "
         f"regression that was trained on pairs of texts"
       )
-    self._label = None
-    if model.labels:
-      self._label = self._index(relevant_label)
+    self._label = self._index(relevant_label) if model.labels else None
 
   def _index(self, label):
     labels = self.model.labels
     if label is None and len(labels) == 2:
+      text = "The score of a pair is the probability of its label %r"
+      logging.log_first_n(logging.INFO, text, 1, labels[1])
       return 1
     check_given("--relevant_label", label, f"one of {listing(labels)}")
     check_known(f"--relevant_label={label}", label, labels)

@@ -1,6 +1,7 @@
 """Indexes of texts, and searches: updates, hits, rerankers, negatives."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bert.errors import UserError
 from bert.export import huggingface
 from bert.tasks import features, loaded_model, search, text_index
 from bert.tasks.text_pairs import Pair
+from bert.training.task import Field
 
 TEXTS = [
   "the mountains of the north",
@@ -94,6 +96,16 @@ class TestReranker:
     assert hits[0].row.text == TEXTS[best]
     with pytest.raises(UserError, match="--relevant_label is required"):
       search.Reranker(pairs)
+
+  def test_the_second_of_two_labels(self):
+    model = types.SimpleNamespace(
+      folder="pairs",
+      fields=[Field("text_a"), Field("text_b")],
+      outputs={"probabilities": "DT_FLOAT"},
+      labels=("no", "yes"),
+    )
+    reranker = search.Reranker(model)
+    assert reranker.score({"probabilities": [0.2, 0.8]}) == 0.8
 
   def test_a_cross_encoder_of_hugging_face(self, tmp_path, golden, goldens):
     """It has one output, without a scale."""
