@@ -151,7 +151,9 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
   out = tmp_path / "out"
   scripts.kill_when(out / "model.ckpt-2.index", *command(name, out))
   _, log = scripts.fork(*command(name, out))
-  assert f"Continuing from {out}/model.ckpt-" in log
+  # On a busy machine, the last update may come before the signal.
+  wanted = f"Continuing from {out}/model.ckpt-", "Nothing left to train"
+  assert any(message in log for message in wanted)
   assert contents(name, out) == contents(name, train(name)[0])
 
 
