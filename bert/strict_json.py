@@ -1,4 +1,4 @@
-"""Reads JSON that comes from files, of which some are damaged or hostile.
+"""Writes JSON, and reads files of it, of which some are damaged or hostile.
 
     settings = strict_json.loads(content)
 
@@ -32,6 +32,12 @@ def loads(content: str | bytes, allows_nan: bool = False) -> Any:
     raise _too_deep() from error
   _check_levels(found)
   return found
+
+
+def dumps(value: Any, sort_keys: bool = False) -> str:
+  """The JSON of a value, for people to read, too."""
+  options = {"indent": 2, "ensure_ascii": False, "sort_keys": sort_keys}
+  return json.dumps(value, **options) + "\n"
 
 
 def _refuse(name):

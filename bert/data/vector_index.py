@@ -18,7 +18,6 @@ import bisect
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 
@@ -323,8 +323,8 @@ class _Writer:
       "next_block": self._next,
       "blocks": self._blocks,
     }
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    files.write_file(os.path.join(self._folder, NAME), text + "\n")
+    path = os.path.join(self._folder, NAME)
+    files.write_file(path, strict_json.dumps(content))
     used = {block["name"] for block in self._blocks}
     for name in files.listdir(self._folder):
       # Of the index before, or of an update that was interrupted.

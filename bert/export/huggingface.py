@@ -82,7 +82,9 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   config |= {"architectures": [architecture], **fields}
   contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
-  contents[huggingface_config.CONFIG_NAME] = _json(config, sort_keys=True)
+  contents[huggingface_config.CONFIG_NAME] = strict_json.dumps(
+    config, sort_keys=True
+  )
   with new_folder(output_dir) as new:
     for name, content in contents.items():
       path = os.path.join(new, name)
@@ -181,10 +183,6 @@ def _describe_head(family, task, weights):
   return "ForPreTraining" if is_paired else "ForMaskedLM", {}
 
 
-def _json(fields, **options):
-  return json.dumps(fields, indent=2, ensure_ascii=False, **options) + "\n"
-
-
 def _vocab_files(folder, tokenizer) -> Contents:
   """vocab.txt, or the SentencePiece model, by name."""
   path = model_folder.find_vocabulary(folder)
@@ -239,7 +237,7 @@ def _tokenizer_files(folder, model) -> Contents:
     if special[role] in tokenizer.vocab:
       settings[f"{role}_token"] = special[role]
   name = huggingface_config.TOKENIZER_NAME
-  return {**contents, name: _json(settings)}
+  return {**contents, name: strict_json.dumps(settings)}
 
 
 def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):

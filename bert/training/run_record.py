@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.metadata
-import json
 import math
 import os
 import platform
@@ -14,6 +13,7 @@ import tensorflow as tf
 from absl import logging
 
 import bert
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import checkpoints
@@ -127,11 +127,9 @@ class RunRecord:
 
   def _check_unlabeled(self, output_dir, earlier):
     """Raises UserError for other examples without labels."""
-    name = "unlabeled_file"
-    was, value = (r["flags"].get(name) for r in (earlier, self.content))
-    hashes = [r["data"].get(name) for r in (earlier, self.content)]
-    is_unknown = was and hashes[0] is None  # Earlier records lack it.
-    if hashes[0] != hashes[1] and not is_unknown:
+    name, records = "unlabeled_file", (earlier, self.content)
+    if len({record["data"].get(name) for record in records}) > 1:
+      was, value = (record["flags"].get(name) for record in records)
       before = "another file" if was == value else was
       raise _other_value(name, value, output_dir, before)
 
@@ -207,8 +205,7 @@ def _shortest(value):
 
 
 def _write_json(path, content):
-  text = json.dumps(content, indent=2, ensure_ascii=False)
-  files.write_file(path, text + "\n")
+  files.write_file(path, strict_json.dumps(content))
 
 
 def _finite(content):

@@ -17,6 +17,7 @@ import numpy as np
 from safetensors import numpy as safetensors
 
 import modeling
+from bert import strict_json
 from bert.errors import UserError, listing, shortened
 from bert.data import files
 from bert.training import huggingface_config, huggingface_weights, model_folder
@@ -193,7 +194,8 @@ def contents(
     },
   }
   dense = _dense_files(weights) if has_dense else {}
-  return {**{name: _json(fields) for name, fields in found.items()}, **dense}
+  texts = {name: strict_json.dumps(fields) for name, fields in found.items()}
+  return {**texts, **dense}
 
 
 def _dense_files(weights):
@@ -213,10 +215,6 @@ def _dense_files(weights):
   }
   folder = f"2_{_DENSE}"
   return {
-    f"{folder}/{huggingface_config.CONFIG_NAME}": _json(fields),
+    f"{folder}/{huggingface_config.CONFIG_NAME}": strict_json.dumps(fields),
     f"{folder}/{huggingface_weights.WEIGHTS_NAME}": safetensors.save(tensors),
   }
-
-
-def _json(fields):
-  return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"

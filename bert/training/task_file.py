@@ -7,11 +7,11 @@ of the same settings.
 """
 
 import dataclasses
-import json
 import os
 import typing
 from collections.abc import Mapping
 
+from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
 from bert.training import (
@@ -147,4 +147,4 @@ def write(folder: str, task: Task) -> None:
 def content(kind: str, settings: Settings) -> str:
   """The content of a task.json."""
   fields = {"task": kind, **dataclasses.asdict(settings)}
-  return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+  return strict_json.dumps(fields)

@@ -12,6 +12,7 @@ from safetensors import numpy as safetensors
 import bert
 from bert import layers
 import tokenization
+from bert.data import files
 from bert.errors import UserError
 from bert.export import huggingface
 from bert.tasks import labels as label_types
@@ -257,9 +258,17 @@ def test_no_activation_is_a_linear_one(write, tmp_path):
 
 
 def test_a_fault_leaves_no_files(write, tmp_path, monkeypatch):
-  monkeypatch.setattr(huggingface, "_json", lambda *args, **kwargs: 1 / 0)
-  with pytest.raises(ZeroDivisionError):
-    huggingface.to_huggingface(str(write()), str(tmp_path / "out"))
+  """Not even if the last of them cannot be written."""
+  model, write_file = str(write()), files.write_file
+
+  def fail(path, content):
+    if path.endswith("config.json"):
+      raise OSError("no space")
+    write_file(path, content)
+
+  monkeypatch.setattr(files, "write_file", fail)
+  with pytest.raises(OSError, match="no space"):
+    huggingface.to_huggingface(model, str(tmp_path / "out"))
   assert not (tmp_path / "out").exists()
 
 
