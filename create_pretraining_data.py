@@ -28,13 +28,15 @@ from bert.data.instances import (
   truncate_seq_pair,
   write_instance_to_example_files,
 )
-from bert.training import flag_table, model_flags, startup
-from bert.training.flags import (
+from bert.flags import flag_table
+from bert.models import model_flags
+from bert.scripts import startup
+from bert.flags.values import (
   COUNT,
-  PATH,
-  PROPORTION,
   Flag,
   Flags,
+  PATH,
+  PROPORTION,
   at_least,
   table,
 )

@@ -10,17 +10,18 @@
 import functools
 
 from bert.errors import UserError
-from bert.tasks import prediction_files, runs, script
-from bert.tasks.classification import (
+from bert.tasks.classification import prediction_files, runs
+from bert.scripts import script
+from bert.tasks.classification.task import (
   ClassificationTask,
   create_model,
   model_fn_builder,
 )
-from bert.tasks.examples import (
-  LONG_TEXT,
+from bert.tasks.classification.examples import (
   DataProcessor,
   InputExample,
   InputFeatures,
+  LONG_TEXT,
   PaddingInputExample,
   convert_examples_to_features,
   convert_single_example,
@@ -28,18 +29,20 @@ from bert.tasks.examples import (
   file_based_input_fn_builder,
   input_fn_builder,
 )
-from bert.tasks.glue import (
-  PROCESSORS,
-  XNLI_LANGUAGES,
+from bert.tasks.classification.glue import (
   ColaProcessor,
   MnliProcessor,
   MrpcProcessor,
+  PROCESSORS,
+  XNLI_LANGUAGES,
   XnliProcessor,
 )
-from bert.training import checkpoints, flag_table, model_flags, startup
-from bert.training.experiment import Experiment
-from bert.training.flags import FRACTION, PATH, Flag, Flags, table
-from bert.training.settings import check_fine_tuning
+from bert.models import checkpoints, model_flags
+from bert.flags import flag_table
+from bert.scripts import startup
+from bert.scripts.experiment import Experiment
+from bert.flags.values import FRACTION, Flag, Flags, PATH, table
+from bert.scripts.settings import check_fine_tuning
 
 # Names that users import from here.
 __all__ = [

@@ -21,20 +21,23 @@ import modeling
 import tokenization
 from bert.errors import UserError, plural
 from bert.data import instances
-from bert.tasks import dynamic_masking
-from bert.tasks.pretraining import (
+from bert.tasks.pretraining import dynamic_masking
+from bert.tasks.pretraining.task import (
   PretrainingTask,
   gather_indexes,
   get_masked_lm_output,
   get_next_sentence_output,
   model_fn_builder,
 )
-from bert.tasks.pretraining_teacher import PretrainingTeacher, parse_layers
-from bert.training import flag_table, model_flags, record_files, startup
-from bert.training.distillation import Distillation
-from bert.training.experiment import Experiment, ModelFiles
-from bert.training.flags import COUNT, PATH, Flag, Flags, at_least, table
-from bert.training.settings import RunSettings, check_training, find_weights
+from bert.tasks.pretraining.teacher import PretrainingTeacher, parse_layers
+from bert.flags import flag_table
+from bert.models import model_flags
+from bert.engine import record_files
+from bert.scripts import startup
+from bert.contract.distillation import Distillation
+from bert.scripts.experiment import Experiment, ModelFiles
+from bert.flags.values import COUNT, Flag, Flags, PATH, at_least, table
+from bert.scripts.settings import RunSettings, check_training, find_weights
 
 # The original's names.
 __all__ = [

@@ -14,9 +14,10 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 import dataclasses
 
-from bert.tasks import script, squad_model, terminal
-from bert.tasks.loaded_model import LoadedModel
-from bert.tasks.squad import (
+from bert.scripts import script, terminal
+from bert.tasks.squad import task as squad_model
+from bert.engine.loaded_model import LoadedModel
+from bert.tasks.squad.data import (
   FeatureWriter,
   InputFeatures,
   ReadingSettings,
@@ -24,29 +25,29 @@ from bert.tasks.squad import (
   convert_examples_to_features,
   read_squad_examples,
 )
-from bert.tasks.squad_decoding import (
+from bert.tasks.squad.decoding import (
   RawResult,
   get_final_text,
   write_predictions,
 )
-from bert.tasks.squad_model import (
+from bert.tasks.squad.task import (
   SquadSettings,
   SquadTask,
   create_model,
   model_fn_builder,
 )
-from bert.training import (
+from bert.models import (
   checkpoints,
-  flag_table,
   model_flags,
   model_folder,
   run_record,
-  startup,
   task_file,
 )
-from bert.training.experiment import Experiment
-from bert.training.flags import COUNT, PATH, Flag, Flags, table
-from bert.training.settings import (
+from bert.flags import flag_table
+from bert.scripts import startup
+from bert.scripts.experiment import Experiment
+from bert.flags.values import COUNT, Flag, Flags, PATH, table
+from bert.scripts.settings import (
   check_fine_tuning,
   engine_options,
   find_weights,

@@ -17,7 +17,8 @@ import tempfile
 import machine
 import numpy as np
 
-from bert.tasks import loaded_model, text_index
+from bert.engine import loaded_model
+from bert.search import text_index
 
 JOBS = {
   "TensorFlow, float32": {},

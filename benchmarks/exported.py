@@ -25,7 +25,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 import bert
 from bert.data import records
-from bert.tasks.glue import MrpcProcessor
+from bert.tasks.classification.glue import MrpcProcessor
 
 FORMATS = {
   "saved_model": ["none"],

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import modeling
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 ROOT = sys.path[0]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -14,7 +14,7 @@ import sys
 import machine
 import training_step
 
-from bert.training import startup
+from bert.scripts import startup
 
 # Precision, gradient checkpointing, and two batch sizes. Small batches with
 # checkpointing would measure the update of the weights only.

@@ -18,8 +18,8 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import machine
 import numpy as np
 
-from bert.data import hnsw, vector_index
-from bert.data.vector_index import Header, Row, VectorIndex
+from bert.search import hnsw, vector_index
+from bert.search.vector_index import Header, Row, VectorIndex
 
 TOP_K = 10
 PART = 10_000

@@ -27,8 +27,8 @@ __version__ = "1.0.0"
 if TYPE_CHECKING:
   import os
 
-  from bert.tasks.loaded_model import LoadedModel
-  from bert.training.task import Evaluation, Field, Settings, Task
+  from bert.engine.loaded_model import LoadedModel
+  from bert.contract.task import Evaluation, Field, Settings, Task
 
 
 def load(
@@ -46,7 +46,7 @@ def load(
       of vectors also `layers`, `pooling`, `normalize`, `max_seq_length` and
       `long_text`; of masks `top_k`.
   """
-  from bert.tasks import loaded_model
+  from bert.engine import loaded_model
 
   return loaded_model.load(model, task, **options)
 
@@ -57,14 +57,14 @@ def register(*tasks: type[Task] | str) -> None:
   They are subclasses of `bert.Task`, "module:Class", or names of modules with
   such classes.
   """
-  from bert.training import registry
+  from bert.contract import registry
 
   registry.register(*tasks)
 
 
 def main(task: type[Task]) -> None:
   """Trains, evaluates and uses a task of your own, by the flags given."""
-  from bert.tasks import script
+  from bert.scripts import script
 
   register(task)
   _, command = script.make(task)
@@ -73,7 +73,7 @@ def main(task: type[Task]) -> None:
 
 def run(task: type[Task], **flags) -> dict[str, float]:
   """Does what `main` does, with flags as arguments; returns the metrics."""
-  from bert.tasks import script
+  from bert.scripts import script
 
   register(task)
   run, _ = script.make(task)
@@ -82,7 +82,7 @@ def run(task: type[Task], **flags) -> dict[str, float]:
 
 def __getattr__(name):
   if name in ("Task", "Settings", "Field", "Evaluation"):
-    from bert.training import task
+    from bert.contract import task
 
     return getattr(task, name)
   if name == "UserError":

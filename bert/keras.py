@@ -31,7 +31,7 @@ from bert.errors import UserError
 from bert.data import files
 from bert.export import saved_model, text_graph
 from bert.export.new_folder import check_is_new, new_folder
-from bert.training import checkpoints, model_folder
+from bert.models import checkpoints, model_folder
 
 if keras.backend.backend() != "tensorflow":
   raise UserError(

@@ -4,7 +4,7 @@ import numpy as np
 
 import modeling
 from bert import variables
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 
 class GoldenModel:

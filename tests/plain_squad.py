@@ -1,7 +1,7 @@
 """SQuAD's windows, implemented plainly: slow, easy to check."""
 
 from bert.data import sequences
-from bert.tasks import squad
+from bert.tasks.squad import data as squad
 
 
 def plain_features(example, tokenizer, length, stride, max_query, is_training):

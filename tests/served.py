@@ -6,7 +6,7 @@ import http.client
 import json
 import threading
 
-from bert.export import server
+from bert.serving import server
 
 LIMITS = server.Limits(
   max_batch=4,

@@ -23,8 +23,10 @@ from task_runs import RUNS
 import bert
 from bert.data import records
 from bert.errors import UserError
-from bert.export import huggingface, rest
-from bert.training import checkpoints, registry
+from bert.export import huggingface
+from bert.serving import rest
+from bert.models import checkpoints
+from bert.contract import registry
 
 LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")

@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert import variables
-from bert.training import devices, estimator
+from bert.engine import devices
+from bert.training import estimator
 
 
 def model_fn(features, labels, mode, params):

@@ -18,12 +18,15 @@ from bert.errors import UserError, plural
 from bert.data import files, progress, text_files, vocabulary
 from bert.data.vocabulary import WordCounts
 from bert.export import new_folder
-from bert.training import flag_table, model_flags, startup, termination
-from bert.training.flags import (
+from bert.flags import flag_table
+from bert.models import model_flags
+from bert.scripts import startup
+from bert import termination
+from bert.flags.values import (
   COUNT,
-  PATH,
   Flag,
   Flags,
+  PATH,
   at_least,
   check_output_folder,
   table,
@@ -120,8 +123,8 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   vocabulary.check_special_pieces(old, f"--extend={flags.extend}")
   model_flags.warn_of_casing(flags, old.vocab, flags.extend)
   if flags.init_checkpoint:
-    from bert.tasks import extended_model  # Needs NumPy.
-    from bert.training import model_folder
+    from bert.models import extended_model  # Needs NumPy.
+    from bert.models import model_folder
 
     prefix, config = extended_model.find_base(
       flags.init_checkpoint, flags.do_lower_case
@@ -150,7 +153,7 @@ def extend_vocabulary(
   pieces = vocabulary.extend_vocabulary(list(old.vocab), list(replaced))
   path = flags.output_file
   if flags.init_checkpoint:
-    from bert.tasks import extended_model  # Needs NumPy.
+    from bert.models import extended_model  # Needs NumPy.
 
     with new_folder.new_folder(flags.output_dir) as folder:
       extended_model.write_extended_model(

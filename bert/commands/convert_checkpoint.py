@@ -14,8 +14,9 @@ from absl import logging
 from bert.export import huggingface, saved_model_weights, smaller_model
 from bert.export.new_folder import check_is_new
 from bert.data import downloads
-from bert.training import flag_table, startup
-from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
+from bert.flags import flag_table
+from bert.scripts import startup
+from bert.flags.values import Flag, Flags, PATH, check_output_folder, table
 
 
 # fmt: off

@@ -12,8 +12,9 @@ import sys
 
 from bert.errors import check_given
 from bert.data import datasets, downloads
-from bert.training import flag_table, startup
-from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
+from bert.flags import flag_table
+from bert.scripts import startup
+from bert.flags.values import Flag, Flags, PATH, check_output_folder, table
 
 COMMANDS = ("glue", "squad", "model")
 

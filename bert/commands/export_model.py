@@ -23,17 +23,13 @@ from bert.export import huggingface, onnx_model
 from bert.export.new_folder import check_is_new, new_folder
 from bert.export.readme import readme
 from bert.data import downloads, files
-from bert.tasks.features import POOLINGS
-from bert.tasks import loaded_model
-from bert.training import (
-  flag_table,
-  huggingface_config,
-  model_folder,
-  startup,
-  task_file,
-)
-from bert.training.task import Task
-from bert.training.flags import PATH, Flag, Flags, check_output_folder, table
+from bert.tasks.embeddings.vectors import POOLINGS
+from bert.engine import loaded_model
+from bert.flags import flag_table
+from bert.models import huggingface_config, model_folder, task_file
+from bert.scripts import startup
+from bert.contract.task import Task
+from bert.flags.values import Flag, Flags, PATH, check_output_folder, table
 
 _QUANTIZATIONS = {
   "saved_model": ("none",),

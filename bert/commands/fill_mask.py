@@ -13,9 +13,13 @@ import itertools
 import json
 
 from bert.data import text_files
-from bert.tasks import feature_files, loaded_model, terminal
-from bert.training import flag_table, model_folder, startup
-from bert.training.flags import COUNT, PATH, Flag, Flags, table
+from bert.tasks.embeddings import feature_files
+from bert.engine import loaded_model
+from bert.scripts import terminal
+from bert.flags import flag_table
+from bert.models import model_folder
+from bert.scripts import startup
+from bert.flags.values import COUNT, Flag, Flags, PATH, table
 
 # Lines that are answered together. The model reads a line once for each of its
 # pieces.

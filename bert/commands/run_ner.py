@@ -13,17 +13,16 @@ from typing import BinaryIO
 
 from bert.errors import UserError
 from bert.data import files, text_files
-from bert.tasks import entities, script, tagged_text
-from bert.tasks.loaded_model import LoadedModel
-from bert.tasks.tagging import TaggerSettings, TaggingTask
-from bert.training import flag_table, model_flags, startup, task_file
-from bert.training.experiment import Experiment
-from bert.training.flags import PATH, Flag, Flags, table
-from bert.training.settings import (
-  check_fine_tuning,
-  find_weights,
-  wanted_splits,
-)
+from bert.tasks.tagging import data as tagged_text, entities
+from bert.scripts import script
+from bert.engine.loaded_model import LoadedModel
+from bert.tasks.tagging.task import TaggerSettings, TaggingTask
+from bert.flags import flag_table
+from bert.models import model_flags, task_file
+from bert.scripts import startup
+from bert.scripts.experiment import Experiment
+from bert.flags.values import Flag, Flags, PATH, table
+from bert.scripts.settings import check_fine_tuning, find_weights, wanted_splits
 
 # For notebooks.
 __all__ = ["TaggerSettings", "TaggingTask"]

@@ -17,11 +17,17 @@ from collections.abc import Iterator
 from absl import logging
 
 from bert.errors import plural
-from bert.data import files, hnsw, progress, text_files, vector_index
-from bert.tasks import loaded_model, search, terminal, text_index, text_pairs
-from bert.tasks.search import Hit, Searcher
-from bert.training import flag_table, runtimes, startup
-from bert.training.flags import COUNT, PATH, SHARE, Flag, Flags, table
+from bert.data import files, progress, text_files
+from bert.search import hnsw, vector_index
+from bert.engine import loaded_model
+from bert.search import search, text_index
+from bert.scripts import terminal
+from bert.tasks.embeddings import data as text_pairs
+from bert.search.search import Hit, Searcher
+from bert.flags import flag_table
+from bert import runtimes
+from bert.scripts import startup
+from bert.flags.values import COUNT, Flag, Flags, PATH, SHARE, table
 
 # What a command does with the index; one of these flags is required.
 _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")

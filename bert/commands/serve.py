@@ -17,8 +17,10 @@ import re
 from absl import logging
 
 from bert.errors import import_optional, plural
-from bert.training import flag_table, runtimes, startup
-from bert.training.flags import COUNT, PATH, Check, Flag, Flags, at_least, table
+from bert.flags import flag_table
+from bert import runtimes
+from bert.scripts import startup
+from bert.flags.values import COUNT, Check, Flag, Flags, PATH, at_least, table
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
@@ -86,8 +88,9 @@ def check_flags(flags: Flags) -> str:
 
 def main(flags: Flags) -> None:
   name = check_flags(flags)
-  from bert.export import host_guard, server  # They need those packages.
-  from bert.tasks import loaded_model, search
+  from bert.serving import host_guard, server  # They need those packages.
+  from bert.engine import loaded_model
+  from bert.search import search
 
   listener = server.open_socket(flags.host, flags.port)
   options = {row.name: flags[row.name] for row in flag_table.SEARCH}

@@ -25,16 +25,13 @@ import tokenization
 from bert.errors import UserError, plural, shortened
 from bert.data import files, records, sequences, text_files
 from bert.reports import attention, embedding_map
-from bert.tasks import loaded_model
-from bert.training import (
-  flag_table,
-  model_flags,
-  model_folder,
-  predictor,
-  startup,
-)
-from bert.training.flags import PATH, Flag, Flags, table
-from bert.training.task import Settings, Task
+from bert.engine import loaded_model
+from bert.flags import flag_table
+from bert.models import model_flags, model_folder
+from bert.engine import predictor
+from bert.scripts import startup
+from bert.flags.values import Flag, Flags, PATH, table
+from bert.contract.task import Settings, Task
 
 # Each command with the flag that it needs, and the extensions of its output.
 COMMANDS = {

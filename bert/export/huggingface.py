@@ -23,22 +23,23 @@ from bert import strict_json
 from bert.errors import listing, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
-from bert.tasks import loaded_model, pretraining
-from bert.training import (
+from bert.engine import loaded_model
+from bert.tasks.pretraining import task as pretraining
+from bert.models import (
   checkpoints,
   huggingface_config,
   model_folder,
-  registry,
   sentence_folder,
   task_file,
 )
-from bert.training import huggingface_weights as names
-from bert.training.huggingface_names import (
+from bert.contract import registry
+from bert.models import huggingface_weights as names
+from bert.models.huggingface_names import (
   FAMILIES,
   split_architecture,
   tensor_name,
 )
-from bert.training.task import label_fields
+from bert.contract.task import label_fields
 
 # Model types that have the head of next sentences, too.
 _PAIRED = ("bert", "albert")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bert.errors import UserError
 from bert.data import files
-from bert.training import folder_lock
+from bert.data import folder_lock
 
 # Prefix of the temporary folder.
 _PARTIAL = ".export-"

@@ -12,14 +12,16 @@ import contextlib
 import modeling
 from bert.errors import UserError, first_line, require_package
 from bert.data import downloads, files, records
-from bert.tasks import loaded_model
-from bert.tasks.multiple_choice import CHOICE
-from bert.training import checkpoints, quantization, runtimes, task_file
-from bert.training.onnx_graph import (
-  POOLED,
+from bert.engine import loaded_model
+from bert.tasks.multiple_choice.task import CHOICE
+from bert.models import checkpoints, task_file
+from bert.engine import quantization
+from bert import runtimes
+from bert.engine.onnx_graph import (
   EncoderOutputs,
   OnnxGraph,
   OnnxOps,
+  POOLED,
   encoder,
   layer_name,
   sequence_inputs,

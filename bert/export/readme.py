@@ -3,8 +3,8 @@
 files.write_file(f"{folder}/README.md", readme("model.onnx", task))
 """
 
-from bert.training.onnx_graph import POOLED
-from bert.training.task import Task
+from bert.engine.onnx_graph import POOLED
+from bert.contract.task import Task
 
 # What outputs are.
 _MEANINGS = {

@@ -19,7 +19,7 @@ import modeling
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
 from bert.data import files
-from bert.training import checkpoints, huggingface_names, model_folder
+from bert.models import checkpoints, huggingface_names, model_folder
 
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _CASE_KEY = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"

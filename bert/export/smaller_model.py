@@ -18,8 +18,8 @@ from bert import strict_json
 from bert.data import files, text_files
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
-from bert.tasks.masked_text import MASK
-from bert.training import checkpoints, model_folder, task_file
+from bert.data.masked_text import MASK
+from bert.models import checkpoints, model_folder, task_file
 
 # Have a row for each piece.
 _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")

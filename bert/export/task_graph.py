@@ -13,8 +13,8 @@ from absl import logging
 from bert.export import text_rows
 from bert.export.text_graph import GraphTokenizer
 from bert.data import records
-from bert.tasks import labels as label_types
-from bert.tasks.loaded_model import LoadedModel
+from bert.tasks.classification import labels as label_types
+from bert.engine.loaded_model import LoadedModel
 
 Tensors = dict[str, tf.Tensor]
 

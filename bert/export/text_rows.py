@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert.export.text_graph import GraphTokenizer
 from bert.data import records
 
-from bert.tasks.examples import HEAD_PART
+from bert.tasks.classification.examples import HEAD_PART
 
 Features = dict[str, tf.Tensor]
 

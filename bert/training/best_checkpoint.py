@@ -18,7 +18,7 @@ from absl import logging
 from bert.errors import UserError, plural
 from bert.data import files
 from bert import metrics
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 
 class BestCheckpoint:

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 from absl import logging
 
-from bert.training import checkpoints, memory
+from bert.models import checkpoints
+from bert.training import memory
 
 
 class CheckpointWriter:

@@ -10,8 +10,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert.errors import plural
-from bert.training import record_files
-from bert.training.task import RowSet, Task
+from bert.engine import record_files
+from bert.contract.task import RowSet, Task
 
 # Rows that are looked at, and rows that are searched for those of another set.
 _MAX_ROWS, _MAX_HASHES = 10_000, 1_000_000

@@ -26,12 +26,15 @@ from bert import variables
 from bert.errors import UserError
 from bert.data import files
 from bert.data.progress import bar
-from bert.training import checkpoints, devices, folder_lock, summaries
+from bert.models import checkpoints
+from bert.engine import devices
+from bert.data import folder_lock
+from bert.training import summaries
 from bert.training.checkpoint_writer import CheckpointWriter
-from bert.training.inputs import InputFn
-from bert.training.programs import EstimatorSpec as EstimatorSpec
-from bert.training.programs import ModeKeys, ModelFn, Programs
-from bert.training.termination import DeferredTermination, raise_if_signaled
+from bert.engine.inputs import InputFn
+from bert.engine.programs import EstimatorSpec as EstimatorSpec
+from bert.engine.programs import ModeKeys, ModelFn, Programs
+from bert.termination import DeferredTermination, raise_if_signaled
 
 # Seconds that a call of the device may take. SIGTERM waits for its end, and a
 # cluster may leave half a minute for that and the checkpoint.

@@ -15,15 +15,11 @@ import tensorflow as tf
 import modeling
 import optimization
 from bert.data import records, sequences
-from bert.training import (
-  batch_gradients,
-  checkpoints,
-  engines,
-  estimator,
-  micro_batches,
-  ops,
-)
-from bert.training.task import RowSet, Task
+from bert.training import batch_gradients, estimator, micro_batches
+from bert.models import checkpoints
+from bert.engine import graph_encoder as engines
+from bert.contract import ops
+from bert.contract.task import RowSet, Task
 
 
 def build_model_fn(

@@ -12,8 +12,9 @@ import tokenization
 from bert import strict_json
 from bert.errors import UserError
 from bert.data import files
-from bert.training import checkpoints, model_folder, predictor, task_file
-from bert.training.flags import check_output_folder
+from bert.models import checkpoints, model_folder, task_file
+from bert.engine import predictor
+from bert.flags.values import check_output_folder
 
 # The variables of the heads for pre-training, which released models have.
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")

@@ -20,10 +20,11 @@ from absl import logging
 from bert.data import downloads, files, records, sequences
 from bert.data.progress import bar
 from bert.errors import UserError
-from bert.training import model_folder, run_record, start_checks, task_file
-from bert.training.distillation import IS_LABELED, PREFIX
-from bert.training.predictor import Predictor
-from bert.training.task import Task
+from bert.models import model_folder, run_record, task_file
+from bert.training import start_checks
+from bert.contract.distillation import IS_LABELED, PREFIX
+from bert.engine.predictor import Predictor
+from bert.contract.task import Task
 
 # Folder of the files in the output folder.
 FOLDER = "teacher_outputs"

@@ -20,7 +20,7 @@ import bert
 from bert import kernels
 from bert import layers
 from bert.data import records
-from bert.tasks import examples
+from bert.tasks.classification import examples
 from bert.training import estimator
 from bert.training.model_fn import build_model_fn
 

@@ -9,7 +9,8 @@ import toy_model
 from bert import loss_scale
 import optimization
 from bert import variables
-from bert.training import checkpoints, estimator
+from bert.models import checkpoints
+from bert.training import estimator
 
 
 def minimize(x, loss_scaling=True, **changes):

@@ -13,7 +13,7 @@ import modeling
 import optimization
 from bert import variables
 from bert.errors import UserError
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 # Parameters of the released models with pooler, by arithmetic; tiny, base and
 # large are also the published figures.

@@ -100,7 +100,7 @@ def test_squad_is_downloaded(server, tmp_path, monkeypatch):
 
 
 def test_every_task_of_glue_is_known():
-  from bert.tasks import glue
+  from bert.tasks.classification import glue
 
   for name, task in glue.TASKS.items():
     is_glue = task.submission is not None

@@ -11,8 +11,9 @@ from safetensors import numpy as safetensors
 
 import bert
 import families
-from bert.export import huggingface, rest
-from bert.training.huggingface_names import DECODERS
+from bert.export import huggingface
+from bert.serving import rest
+from bert.models.huggingface_names import DECODERS
 
 INPUTS = {
   "Model": ["The old bridge", "Who wrote it?"],

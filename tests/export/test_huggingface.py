@@ -15,14 +15,18 @@ import tokenization
 from bert.data import files
 from bert.errors import UserError
 from bert.export import huggingface
-from bert.tasks import labels as label_types
-from bert.tasks import pretraining
-from bert.tasks.classification import ClassificationTask, ClassifierSettings
-from bert.tasks.multiple_choice import MultipleChoiceTask
-from bert.tasks.squad_model import SquadSettings, SquadTask
-from bert.tasks.tagging import TaggerSettings, TaggingTask
-from bert.training import checkpoints, model_folder, registry, task_file
-from bert.training.task import Settings, Task
+from bert.tasks.classification import labels as label_types
+from bert.tasks.pretraining import task as pretraining
+from bert.tasks.classification.task import (
+  ClassificationTask,
+  ClassifierSettings,
+)
+from bert.tasks.multiple_choice.task import MultipleChoiceTask
+from bert.tasks.squad.task import SquadSettings, SquadTask
+from bert.tasks.tagging.task import TaggerSettings, TaggingTask
+from bert.models import checkpoints, model_folder, task_file
+from bert.contract import registry
+from bert.contract.task import Settings, Task
 
 NAMES = ("O", "B-PER", "I-PER")
 

@@ -152,7 +152,7 @@ def test_two_steps_draw_different_masks(golden, goldens):
 
 def test_keras_is_loaded_only_by_these_layers():
   code = (
-    "import sys, bert, bert.tasks.loaded_model, bert.export.saved_model;"
+    "import sys, bert, bert.engine.loaded_model, bert.export.saved_model;"
     "import tensorflow; assert 'keras' not in sys.modules"
   )
   subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)

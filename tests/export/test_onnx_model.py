@@ -14,7 +14,7 @@ import bert
 from bert.errors import UserError
 from bert.export import onnx_model
 from bert.data import files, records
-from bert.tasks.classification import ClassificationTask
+from bert.tasks.classification.task import ClassificationTask
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import tensorflow as tf
 import modeling
 from bert.errors import UserError
 from bert.export import saved_model_weights
-from bert.training import checkpoints, model_folder
+from bert.models import checkpoints, model_folder
 
 CONFIG = modeling.BertConfig(9, 8, 1, 2, 6, "gelu", 0.1, 0.1, 5, 2)
 

@@ -14,9 +14,9 @@ import bert
 import families
 from bert.export import task_graph
 from bert.data import records
-from bert.tasks import labels as label_types
-from bert.tasks.classification import ClassifierSettings
-from bert.training import checkpoints, task_file
+from bert.tasks.classification import labels as label_types
+from bert.tasks.classification.task import ClassifierSettings
+from bert.models import checkpoints, task_file
 
 # Shorter than a row, longer than several, without words, and a long one with a
 # short one.

@@ -12,8 +12,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from bert.tasks import labels, prediction_files
-from bert.tasks.examples import InputExample
+from bert.tasks.classification import labels, prediction_files
+from bert.tasks.classification.examples import InputExample
 
 pytestmark = pytest.mark.peers
 

@@ -12,7 +12,7 @@ import pytest
 
 import families
 from bert.export import huggingface
-from bert.training import model_folder
+from bert.models import model_folder
 
 pytestmark = pytest.mark.peers
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert.export import huggingface
-from bert.training import task_file
+from bert.models import task_file
 
 pytestmark = pytest.mark.peers
 

@@ -14,11 +14,18 @@ import tensorflow as tf
 import modeling
 from bert import variables
 from bert.export import huggingface
-from bert.tasks import multiple_choice, pretraining, squad_model, tagging
-from bert.tasks.classification import ClassificationTask, ClassifierSettings
-from bert.tasks.labels import Classification
-from bert.training import checkpoints, model_folder, ops, task_file
-from bert.training.task import Settings
+from bert.tasks.multiple_choice import task as multiple_choice
+from bert.tasks.pretraining import task as pretraining
+from bert.tasks.squad import task as squad_model
+from bert.tasks.tagging import task as tagging
+from bert.tasks.classification.task import (
+  ClassificationTask,
+  ClassifierSettings,
+)
+from bert.tasks.classification.labels import Classification
+from bert.models import checkpoints, model_folder, task_file
+from bert.contract import ops
+from bert.contract.task import Settings
 
 pytestmark = pytest.mark.peers
 

@@ -14,7 +14,7 @@ import scripts
 
 from bert.commands import build_vocab
 import tokenization
-from bert.training import termination
+from bert import termination
 
 SAMPLE = scripts.ROOT / "sample_text.txt"
 

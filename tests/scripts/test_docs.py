@@ -330,7 +330,7 @@ def test_commands_have_the_flags_of_their_script(flags):
 
 
 def test_tables_name_every_task():
-  from bert.tasks import glue
+  from bert.tasks.classification import glue
 
   section = PAGES["classification.md"].split("## Tasks\n")[1].split("\n## ")[0]
   rows = re.findall(r"^\| `([A-Z][\w-]+)` \| (.*) \|$", section, re.M)

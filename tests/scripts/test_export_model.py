@@ -8,7 +8,7 @@ import pytest
 import scripts
 
 from bert.commands import export_model
-from bert.training.flags import Flags
+from bert.flags.values import Flags
 
 MISTAKES = """
 --output_dir=

@@ -16,7 +16,7 @@ import tiny_task
 
 import bert
 from bert.data.files import atomic_write
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 SCRIPT = "extract_features.py"
 

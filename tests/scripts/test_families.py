@@ -16,7 +16,7 @@ import extract_features
 import families
 import run_pretraining
 from bert.commands import fill_mask
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 pytestmark = [
   pytest.mark.families,

@@ -13,7 +13,7 @@ import pytest
 import scripts
 import served
 
-from bert.training.ops import TensorOps
+from bert.contract.ops import TensorOps
 
 PAGE = (scripts.ROOT / "docs/add-a-task.md").read_text(encoding="utf-8")
 (CODE,) = re.findall(r"```python\n(.*?)```", PAGE.split("Write it as")[0], re.S)

@@ -16,7 +16,9 @@ import tensorflow as tf
 import tiny_task
 
 import modeling
-from bert.training import checkpoints, folder_lock, summaries
+from bert.models import checkpoints
+from bert.data import folder_lock
+from bert.training import summaries
 
 
 LONG_TEXTS = {

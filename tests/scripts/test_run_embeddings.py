@@ -11,7 +11,7 @@ import scripts
 import tiny_task
 
 import bert
-from bert.tasks import text_pairs
+from bert.tasks.embeddings import data as text_pairs
 
 DATA = scripts.ROOT / "sample_data" / "embeddings"
 COLUMNS = ["--text_a_column=question", "--text_b_column=answer"]

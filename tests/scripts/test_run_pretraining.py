@@ -17,7 +17,8 @@ from bert import layers
 import modeling
 import tokenization
 from bert.data import instances
-from bert.training import checkpoints, start_checks, summaries
+from bert.models import checkpoints
+from bert.training import start_checks, summaries
 
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
 RESULTS = {

@@ -14,7 +14,8 @@ import scripts
 import tiny_task
 
 from bert.data import records
-from bert.training import checkpoints, summaries
+from bert.models import checkpoints
+from bert.training import summaries
 
 ANSWERS = ("predictions.json", "nbest_predictions.json")
 

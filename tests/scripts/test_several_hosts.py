@@ -11,7 +11,7 @@ import pytest
 import scripts
 import tiny_task
 
-from bert.training import checkpoints
+from bert.models import checkpoints
 
 # Sets TF_CONFIG and runs a script, as a shell does on each host.
 HOST = """

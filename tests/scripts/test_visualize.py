@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import modeling
 from bert.commands import visualize
-from bert.training import model_folder
+from bert.models import model_folder
 
 SENTENCES = ["the cat sat", "a dog ran", "it was late", "the end", "no more"]
 

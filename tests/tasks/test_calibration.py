@@ -14,7 +14,7 @@ import tiny_task
 
 import bert
 from bert.export import huggingface, onnx_model
-from bert.tasks import calibration, classification
+from bert.tasks.classification import calibration, task as classification
 
 RNG = np.random.default_rng(3)
 LOGITS = RNG.normal(size=[200, 3]) * 4

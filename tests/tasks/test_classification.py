@@ -19,17 +19,21 @@ from scipy import special
 from bert import layers
 import modeling
 from bert import variables
-from bert.tasks import classification, glue
-from bert.tasks import labels as label_types
-from bert.tasks.classification import ClassificationTask, ClassifierSettings
-from bert.tasks.examples import (
+from bert.tasks.classification import glue, task as classification
+from bert.tasks.classification import labels as label_types
+from bert.tasks.classification.task import (
+  ClassificationTask,
+  ClassifierSettings,
+)
+from bert.tasks.classification.examples import (
   DataProcessor,
   InputExample,
   InputFeatures,
   input_fn_builder,
 )
-from bert.training import checkpoints, estimator
-from bert.training.task import RowSet
+from bert.models import checkpoints
+from bert.training import estimator
+from bert.contract.task import RowSet
 
 LABEL_IDS = {
   "classification": [0, 2, 1, 1],

@@ -11,14 +11,14 @@ from scipy import special
 
 import tokenization
 from bert.errors import UserError
-from bert.tasks import terminal
-from bert.tasks.classification import (
+from bert.scripts import terminal
+from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
   Prediction,
 )
-from bert.tasks.loaded_model import load, load_trained
-from bert.training import checkpoints, task_file
+from bert.engine.loaded_model import load, load_trained
+from bert.models import checkpoints, task_file
 
 # Words of the golden vocabulary, each a single piece.
 WORDS = re.findall(

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from bert.tasks import embedding_losses
+from bert.tasks.embeddings import losses as embedding_losses
 
 SCALE = 20.0
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from bert.errors import UserError
-from bert.reports.embeddings import Query
-from bert.tasks import embedding_losses, retrieval
-from bert.tasks.embedding_losses import Training
-from bert.tasks.embeddings import EmbeddingTask
-from bert.tasks.features import VectorSettings
-from bert.tasks.retrieval import Retrieval
-from bert.tasks.text_pairs import Pair
-from bert.training.task import RowSet
+from bert.tasks.embeddings.page import Query
+from bert.tasks.embeddings import losses as embedding_losses, retrieval
+from bert.tasks.embeddings.losses import Training
+from bert.tasks.embeddings.task import EmbeddingTask
+from bert.tasks.embeddings.vectors import VectorSettings
+from bert.tasks.embeddings.retrieval import Retrieval
+from bert.tasks.embeddings.data import Pair
+from bert.contract.task import RowSet
 
 
 def query(relevant, documents):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert.tasks import entities
+from bert.tasks.tagging import entities
 
 # Entities may have no type; in seqeval, it is then "_".
 LABELS = ["O", *"IBES", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]

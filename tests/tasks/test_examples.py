@@ -11,11 +11,11 @@ from tiny_task import write_tsv
 
 import tokenization
 from bert.data import records, sequences
-from bert.tasks import labels as label_types
-from bert.tasks.examples import (
-  LONG_TEXT,
+from bert.tasks.classification import labels as label_types
+from bert.tasks.classification.examples import (
   DataProcessor,
   InputExample,
+  LONG_TEXT,
   PaddingInputExample,
   content_hash,
   convert_example,
@@ -26,7 +26,8 @@ from bert.tasks.examples import (
   file_based_input_fn_builder,
   input_fn_builder,
 )
-from bert.training import estimator, inputs
+from bert.training import estimator
+from bert.engine import inputs
 
 SEQ_LENGTH = 48
 

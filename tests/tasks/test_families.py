@@ -12,8 +12,11 @@ import families
 import modeling
 from bert import variables
 from bert.data import instances, sequences
-from bert.tasks import loaded_model, pretraining, squad
-from bert.training import checkpoints, model_folder, ops
+from bert.engine import loaded_model
+from bert.tasks.pretraining import task as pretraining
+from bert.tasks.squad import data as squad
+from bert.models import checkpoints, model_folder
+from bert.contract import ops
 
 TOLERANCE = 1e-5
 

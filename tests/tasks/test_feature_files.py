@@ -22,8 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.data import text_files
-from bert.tasks import feature_files, features, loaded_model
-from bert.training import inputs, model_folder
+from bert.tasks.embeddings import feature_files, vectors as features
+from bert.engine import loaded_model
+from bert.engine import inputs
+from bert.models import model_folder
 
 FORMATS = ["jsonl", "npz", "parquet"]
 BINARY = FORMATS[1:]

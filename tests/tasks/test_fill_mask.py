@@ -24,8 +24,10 @@ import tokenization
 from bert import variables
 from bert.errors import UserError
 from bert.data import downloads
-from bert.tasks import loaded_model, masked_text, pretraining
-from bert.training import checkpoints, model_folder
+from bert.engine import loaded_model
+from bert.data import masked_text
+from bert.tasks.pretraining import task as pretraining
+from bert.models import checkpoints, model_folder
 
 TEXT = "the city would be unaffable"
 

@@ -5,8 +5,8 @@ import os
 import pytest
 from tiny_task import write_tsv
 
-from bert.tasks import glue
-from bert.tasks.examples import DataProcessor, InputExample
+from bert.tasks.classification import glue
+from bert.tasks.classification.examples import DataProcessor, InputExample
 
 BOM = "\ufeff"
 

@@ -9,8 +9,8 @@ from scipy import special
 
 from bert import layers
 from bert import variables
-from bert.tasks import multiple_choice
-from bert.tasks.choices import Example
+from bert.tasks.multiple_choice import task as multiple_choice
+from bert.tasks.multiple_choice.data import Example
 from bert.training.estimator import ModeKeys
 
 # Rows of up to three choices. No right choice is the first of its row.

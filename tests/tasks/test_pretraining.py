@@ -7,8 +7,10 @@ import tensorflow as tf
 import modeling
 from bert import variables
 from bert.data import instances, records
-from bert.tasks import pretraining
-from bert.training import checkpoints, estimator, inputs, record_files
+from bert.tasks.pretraining import task as pretraining
+from bert.models import checkpoints
+from bert.training import estimator
+from bert.engine import inputs, record_files
 
 NAMES = (
   "input_ids",

@@ -12,10 +12,13 @@ import modeling
 from bert import variables
 from bert.data import records
 from bert.errors import UserError
-from bert.tasks import pretraining, pretraining_teacher
-from bert.tasks.pretraining_teacher import PretrainingTeacher
-from bert.training import checkpoints
-from bert.training.distillation import Distillation
+from bert.tasks.pretraining import (
+  task as pretraining,
+  teacher as pretraining_teacher,
+)
+from bert.tasks.pretraining.teacher import PretrainingTeacher
+from bert.models import checkpoints
+from bert.contract.distillation import Distillation
 
 POSITIONS = [[1, 3], [2, 5]]
 

@@ -6,13 +6,13 @@ import pytest
 
 import run_classifier
 from bert.errors import UserError
-from bert.tasks import glue, runs
-from bert.tasks import labels as label_types
-from bert.tasks.classification import ClassifierSettings
-from bert.training import task_file
-from bert.training.flags import Flags
-from bert.training.settings import wanted_splits
-from bert.training.task import RowSet
+from bert.tasks.classification import glue, runs
+from bert.tasks.classification import labels as label_types
+from bert.tasks.classification.task import ClassifierSettings
+from bert.models import task_file
+from bert.flags.values import Flags
+from bert.scripts.settings import wanted_splits
+from bert.contract.task import RowSet
 
 
 # The flag of a run that reads a split.

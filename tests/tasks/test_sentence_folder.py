@@ -14,7 +14,7 @@ import scripts
 from bert.data import records
 from bert.errors import UserError
 from bert.export import huggingface, onnx_model, task_graph
-from bert.training import sentence_folder, task_file
+from bert.models import sentence_folder, task_file
 
 PARTS = ("weight", "bias")
 NAMES = ("st-mean-normalized", "st-cls-prompts")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tokenization
 from bert.errors import UserError
 from bert.data import records, sequences
-from bert.tasks import squad
+from bert.tasks.squad import data as squad
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import strategies as st
 
 import tokenization
-from bert.tasks import squad, squad_decoding
-from bert.tasks.squad_decoding import DecodingSettings, RawResult
+from bert.tasks.squad import data as squad, decoding as squad_decoding
+from bert.tasks.squad.decoding import DecodingSettings, RawResult
 
 CASES = pathlib.Path(__file__).parent.parent / "cases"
 

@@ -16,11 +16,17 @@ from scipy import special
 import modeling
 from bert import variables
 from bert.errors import UserError
-from bert.tasks import loaded_model, squad, squad_decoding, squad_model
-from bert.tasks import terminal
-from bert.tasks.loaded_model import LoadedModel
-from bert.tasks.squad_model import SquadSettings, SquadTask
-from bert.training import checkpoints, estimator, model_folder, task_file
+from bert.engine import loaded_model
+from bert.tasks.squad import (
+  data as squad,
+  decoding as squad_decoding,
+  task as squad_model,
+)
+from bert.scripts import terminal
+from bert.engine.loaded_model import LoadedModel
+from bert.tasks.squad.task import SquadSettings, SquadTask
+from bert.models import checkpoints, model_folder, task_file
+from bert.training import estimator
 
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 SPANS = ("start_positions", "end_positions")

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from bert.tasks import squad, squad_decoding, squad_scoring
-from bert.tasks.squad import ReadingSettings
+from bert.tasks.squad import (
+  data as squad,
+  decoding as squad_decoding,
+  scores as squad_scoring,
+)
+from bert.tasks.squad.data import ReadingSettings
 
 SMALL = ReadingSettings(max_seq_length=32, doc_stride=8, max_query_length=8)
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval import metrics as seqeval_metrics
 
-from bert.reports import tagging as tagging_report
-from bert.tasks import entities, tagged_scores
+from bert.tasks.tagging import page as tagging_report
+from bert.tasks.tagging import entities, scores as tagged_scores
 
 LABELS = ["O", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]
 SEQUENCES = st.lists(st.sampled_from(LABELS), min_size=1, max_size=12)

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from bert.errors import UserError
-from bert.tasks import tagged_text
+from bert.tasks.tagging import data as tagged_text
 
 CASES = pathlib.Path(__file__).parent.parent / "cases"
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from bert.errors import UserError
-from bert.tasks import retrieval, text_pairs
-from bert.tasks.text_pairs import Columns, Pair
+from bert.tasks.embeddings import data as text_pairs, retrieval
+from bert.tasks.embeddings.data import Columns, Pair
 
 
 def write(path, rows):

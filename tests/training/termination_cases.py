@@ -7,9 +7,11 @@ from unittest import mock
 import pytest
 import toy_model
 
-from bert.training import checkpoints, flag_table, startup
-from bert.training import termination as signals
-from bert.training.termination import DeferredTermination
+from bert.models import checkpoints
+from bert.flags import flag_table
+from bert.scripts import startup
+from bert import termination as signals
+from bert.termination import DeferredTermination
 
 
 class _Terminated(BaseException):

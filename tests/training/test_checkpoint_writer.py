@@ -12,7 +12,8 @@ import toy_model
 import optimization
 from bert import variables
 from bert.errors import UserError
-from bert.training import checkpoints, memory
+from bert.models import checkpoints
+from bert.training import memory
 from bert.training.checkpoint_writer import CheckpointWriter
 
 

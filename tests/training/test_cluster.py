@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert.errors import UserError
-from bert.training import devices
+from bert.engine import devices
 
 HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222", "[::1]:2222"]
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from bert.data import records
-from bert.training import data_checks, inputs
-from bert.training.task import RowSet, Task
+from bert.training import data_checks
+from bert.engine import inputs
+from bert.contract.task import RowSet, Task
 
 LENGTH = 4
 SEQUENCES = records.sequence_spec(LENGTH)

@@ -13,7 +13,9 @@ import toy_model
 import optimization
 from bert import variables
 from bert.errors import UserError
-from bert.training import checkpoints, estimator, programs, summaries
+from bert.models import checkpoints
+from bert.training import estimator, summaries
+from bert.engine import programs
 
 
 def _weights(model):

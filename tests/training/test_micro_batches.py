@@ -8,7 +8,7 @@ import two_devices
 import optimization
 from bert import variables
 from bert.training import micro_batches
-from bert.training.task import weighted_mean
+from bert.contract.task import weighted_mean
 
 ROWS, WORDS = 8, 5
 

@@ -13,7 +13,7 @@ import bert
 import families
 from bert.errors import UserError
 from bert.export import huggingface
-from bert.training import checkpoints, model_folder
+from bert.models import checkpoints, model_folder
 
 GROUP = "bert/encoder/transformer/group_0/inner_group_0"
 

@@ -8,7 +8,8 @@ import pytest
 
 import families
 from bert.errors import UserError
-from bert.training import checkpoints, start_checks
+from bert.models import checkpoints
+from bert.training import start_checks
 
 CONFIG = json.dumps({"do_lower_case": True})
 

@@ -15,11 +15,11 @@ import bert
 import tokenization
 from bert.errors import UserError
 from bert.export import smaller_model
-from bert.tasks.embeddings import EmbeddingTask
-from bert.tasks.features import VectorSettings
-from bert.tasks.text_pairs import Pair
-from bert.training import task_file
-from bert.training.predictor import Predictor
+from bert.tasks.embeddings.task import EmbeddingTask
+from bert.tasks.embeddings.vectors import VectorSettings
+from bert.tasks.embeddings.data import Pair
+from bert.models import task_file
+from bert.engine.predictor import Predictor
 from bert.training.teacher import FOLDER, Teacher
 
 KINDS = [name for name in task_folders.INPUTS if name]

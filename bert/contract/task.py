@@ -1,0 +1,493 @@
+"""The contract between a task and an experiment, and the model_fn of a task.
+
+A task converts text to rows, computes the outputs of the model and scores the
+predictions. `bert/scripts/experiment.py` implements all other steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import (
+  Callable,
+  Collection,
+  Iterable,
+  Iterator,
+  Mapping,
+  Sequence,
+)
+from typing import NamedTuple, cast
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import modeling
+import tokenization
+from bert import layers
+from bert.errors import UserError, listing, plural
+from bert.data import files, records, sequences, text_files
+from bert.reports import verdict
+from bert.models import checkpoints, huggingface_config, model_folder
+from bert.contract import distillation, ops
+from bert.training import estimator, micro_batches
+from bert.engine import inputs, record_files
+from bert.contract.distillation import Distillation
+
+# Added to a sum of weights, so that a mean without weights is 0.
+EPSILON = 1e-5
+
+
+@dataclasses.dataclass
+class Outputs:
+  """Loss and predictions for a batch."""
+
+  # Float [B]. The loss is its mean; in evaluation over the rows with
+  # `is_real_example`. Several replicas average their losses.
+  per_example_loss: tf.Tensor | None = None
+  # A scalar, if the loss is not such a mean. In evaluation the task itself must
+  # ignore the rows without `is_real_example`.
+  loss: tf.Tensor | None = None
+  # Tensors [B, ...], for evaluation and prediction.
+  predictions: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+  # Scalars for the log line of training.
+  logged: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
+  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()  # see EstimatorSpec
+
+
+@dataclasses.dataclass
+class Evaluation:
+  """Metrics of a labeled data set."""
+
+  results: dict[str, float]  # for eval_results.txt
+  details: Mapping = dataclasses.field(default_factory=dict)  # for its .json
+  # More numbers for the top of report.html.
+  counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  name: str = "dev set"
+  # Returns the rows that the main metric rests on, for its range, if known.
+  sample: Callable[[], verdict.Sample | None] | None = None
+
+
+@dataclasses.dataclass
+class RowSet:
+  """The rows of a data set, ready to be read."""
+
+  split: str  # "train", "dev" or "test"
+  suffix: str  # part of the names of its result files, such as "_mm"
+  examples: Sequence | None  # None if the data come as rows
+  input_fn: inputs.InputFn
+  num_rows: int
+  rows_per_example: np.ndarray | None = None  # int [examples]; None for one
+  # Returns the rows that `input_fn` reads; for --dry_run.
+  read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
+
+  @property
+  def name(self) -> str:
+    """Its name in messages."""
+    return f"{self.suffix.strip('_')} {self.split} set".strip()
+
+
+class Field(NamedTuple):
+  """A part of one input: a text, or a list of texts."""
+
+  name: str
+  is_list: bool = False
+  default: str | None = None  # if it is missing; None if it is required
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What a trained model must remember. A subclass adds fields with defaults.
+
+  They are the content of task.json, so their types are those of JSON, and
+  tuples of them.
+  """
+
+  max_seq_length: int = 128  # of a row in word pieces
+  fixed = ("labels",)  # no options of `bert.load`; no field of the dataclass
+
+  def check(self) -> None:
+    """Raises ValueError if a value is wrong."""
+    if self.max_seq_length < 3:
+      raise ValueError(
+        f"max_seq_length is {self.max_seq_length}, and must be at least 3"
+      )
+
+
+class Task:
+  """A task: from files to rows, from rows to numbers, from numbers to answers.
+
+  A subclass implements the methods that raise NotImplementedError, of which a
+  model that is only used needs those below "Inference". docs/add-a-task.md
+  shows a complete one.
+
+  Args:
+    settings: a Settings; default: that of the class.
+    tokenizer: a FullTokenizer.
+    paths: dict from split, "train", "dev" and "test", to its file.
+  """
+
+  kind = ""  # name of the kind of task, in the registry and in task.json
+  Settings = Settings
+  # The parts of one input: `Field`s, or names of required texts.
+  inputs: Sequence[Field] = (Field("text"),)
+  # Name of each output of `public`, and its type, one of TensorFlow's, such as
+  # "DT_STRING"; for clients of the server.
+  output_types: Sequence[tuple[str, str]] = ()
+  name = ""  # in messages and in flags.json
+  # For --keep_best; the first one for --early_stopping_patience without it.
+  metrics: Sequence[str] = ()
+  # The label of most rows or words in ordinary data, of which no warning tells.
+  usual_label: str | None = None
+  pads_training = False  # by default; see --pad_to_max_length
+  epoch_counts_rows = True  # not examples
+  has_eval_loss = True  # from `outputs` or `score`; if not, the mode is PREDICT
+  needs_pooler = True  # whether `head` reads the pooled output
+  scores_rows = False  # whether `answer` and `score` need no examples
+  # Whether the loss of a row depends on others of its batch. Then training
+  # calls `encode` and `batch_loss` instead of `loss`.
+  spans_batch = False
+  truncates = True  # whether a row of full length may have lost text
+  finds_duplicates = False  # whether `log_data` warns of examples in both sets
+  style = ""  # CSS of `section`
+  distillation: Distillation | None = None  # from a teacher
+
+  def __init_subclass__(cls):
+    if isinstance(cls.inputs, Sequence):  # And no property.
+      cls.inputs = [Field(x) if isinstance(x, str) else x for x in cls.inputs]
+
+  def __init__(
+    self,
+    settings: Settings | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    paths: Mapping[str, str] | None = None,
+  ):
+    self.settings = settings or self.Settings()
+    self.tokenizer = tokenizer
+    self.paths = paths or {}
+    self.name = self.name or self.kind
+
+  @property
+  def labels(self) -> Sequence[str]:
+    """The names of the labels of rows, for messages, if they have any."""
+    return getattr(self.settings, "labels", ())
+
+  # Inference.
+
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> Settings:
+    """The settings of a model that records none."""
+    length = min(cls.Settings.max_seq_length, config.max_position_embeddings)
+    return cls.Settings(max_seq_length=length)
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    """The settings that a config.json of Hugging Face's format records."""
+    del head
+    return {}
+
+  @classmethod
+  def changed(cls, settings: Settings, **options) -> Settings:
+    """The settings of a trained model, with others that a user chooses."""
+    return dataclasses.replace(settings, **options)
+
+  def head_fields(self) -> dict:
+    """The inverse of `settings_of`: what config.json says of the task."""
+    return label_fields(self.labels) if self.labels else {}
+
+  def portable(self, weights: dict[str, np.ndarray]) -> Settings:
+    """The settings of the model for Hugging Face's format.
+
+    It may change the weights in place, so that other programs compute the same.
+    """
+    del weights
+    return self.settings
+
+  def prepare(self, model: model_folder.Model) -> None:
+    """Called before `head_shapes` with the model that is used."""
+
+  def example(self, *parts):
+    """The example of one input, by default a dict by the names of `inputs`."""
+    names = (field.name for field in self.inputs)
+    return dict(zip(names, parts, strict=True))
+
+  def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
+    """The three sequences of a text or a pair, truncated to fit."""
+    tokenizer = cast(tokenization.FullTokenizer, self.tokenizer)
+    a, b = (tokenizer.tokenize(text) for text in (text_a, text_b))
+    special = tokenizer.special.count(2 if b else 1)
+    room = self.settings.max_seq_length - special
+    kept_a, kept_b = sequences.share_room(len(a), len(b), room)
+    texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
+    return sequences.input_row(tokenizer, *texts)
+
+  def rows(self, example, is_training: bool) -> list[Mapping]:
+    """The rows of an example: one, or one for each window.
+
+    A row has all features of `feature_spec`, padded or not. Labels that are
+    not known have any value.
+    """
+    raise NotImplementedError
+
+  def features(
+    self, examples: Iterable, is_training: bool
+  ) -> Iterator[list[Mapping]]:
+    """Yields the rows of each example."""
+    for example in examples:
+      yield self.rows(example, is_training)
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
+    return records.sequence_spec(self.settings.max_seq_length)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """Name and shape of the variables that the task adds to BERT."""
+    raise NotImplementedError
+
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    """The label of each row of the variables of output layers, by variable.
+
+    A training keeps the rows of an initial model whose labels it has.
+    """
+    if not self.labels:
+      return {}
+    return dict.fromkeys(layers.output_shapes(0, 0), tuple(self.labels))
+
+  def optional_variables(self) -> Collection[str]:
+    """Variables that a checkpoint may lack when the model is used."""
+    return () if self.needs_pooler else checkpoints.POOLER
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """What the task computes from BERT's vectors of a batch, by name.
+
+    `ops` is a `TensorOps` or an `OnnxOps`; `bert` has `get_pooled_output()`
+    [B, H] and `get_sequence_output()` [B, S, H]; the features are [B, ...].
+    """
+    raise NotImplementedError
+
+  def output_axes(self) -> dict[str, Sequence[str | int | None]]:
+    """The axes behind the first of what `head` gives to `answer`, by name.
+
+    An axis is a size, None for any, or the name of an axis that batches cut.
+    """
+    raise NotImplementedError
+
+  def answer(self, example, predictions: Sequence[Mapping]):
+    """The answer to an example, with all that `score` and `write` need.
+
+    `predictions` are, for each of its rows, arrays by name: those of
+    `output_axes`, cut to the length of the row, and the features of the row
+    that are no sequences, such as labels.
+    """
+    raise NotImplementedError
+
+  def answers(self, examples: Sequence, compute: Callable) -> list:
+    """The answers to examples; `compute` returns the predictions of rows."""
+    groups = list(self.features(examples, False))
+    rows = compute([row for group in groups for row in group])
+    by_example = sequences.groups_of(rows, map(len, groups))
+    return list(map(self.answer, examples, by_example))
+
+  def public(self, answer) -> dict:
+    """The answer as `bert.load` and the server give it: a dict."""
+    return answer
+
+  def describe(self, answer) -> str:
+    """The answer in a few lines, for the terminal."""
+    return "\n".join(f"{k}: {v}" for k, v in self.public(answer).items())
+
+  # Training.
+
+  def examples(self, split: str) -> Mapping[str, Sequence]:
+    """The data sets of a split: dict from suffix of result files to examples.
+
+    It is called before the other methods, and may complete the settings.
+    "train" has exactly one data set.
+    """
+    raise NotImplementedError
+
+  def row_sets(self, split: str) -> list[RowSet] | None:
+    """Existing rows of a split; None to make them from `examples`."""
+    return None
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs warnings about the data before training starts."""
+
+  def data_hashes(self) -> dict[str, str]:
+    """A hash of each data set that was read, by split, for flags.json."""
+    return {
+      split: hashlib.sha256(files.read_bytes(path)).hexdigest()
+      for split, path in self.paths.items()
+    }
+
+  def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
+    """The loss of each row, float [B], from what `head` returned."""
+    raise NotImplementedError
+
+  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
+    """The vectors of sequences [R, S], float [R, D], for `batch_loss`."""
+    raise NotImplementedError
+
+  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
+    """The loss of a batch, a scalar.
+
+    It does not depend on how training divides a batch: into groups of similar
+    length, micro-batches, or among devices. The vectors are [B, T, D], or
+    [B, D] of rows with one sequence; the other features are [B, ...].
+    """
+    raise NotImplementedError
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
+  ) -> Outputs:
+    """Loss and predictions for a batch."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    found = self.head(ops.TensorOps(is_training), bert, features)
+    loss = None
+    if mode != estimator.ModeKeys.PREDICT:
+      loss = self.loss(found, features)
+      if is_training:
+        loss = self.with_soft_loss(loss, found, features)
+    return Outputs(loss, predictions=self.predictions(found, features))
+
+  def predictions(self, outputs: Mapping, features: Mapping) -> dict:
+    """The tensors that `answer` reads."""
+    others = {n: f for n, f in features.items() if n not in records.SEQUENCES}
+    return others | {name: outputs[name] for name in self.output_axes()}
+
+  # Distillation.
+
+  def unlabeled(self, path: str) -> Sequence:
+    """The examples of a file without labels: a text or a pair in each line."""
+    names = [field.name for field in self.inputs]
+    least = sum(field.default is None for field in self.inputs)
+    found = []
+    for number, line in enumerate(text_files.read_lines(path), 1):
+      parts = line.strip().split(" ||| ")
+      if not line.strip():
+        continue
+      if not least <= len(parts) <= len(names):
+        raise UserError(
+          f"{path}:{number} has {plural(len(parts), 'text')}, and the model "
+          f"reads {listing(names)}; separate texts by ' ||| '"
+        )
+      found.append(self.example(*parts))
+    return found
+
+  def reading_with(self, other: Task) -> Task:
+    """The same task, whose rows have the word pieces of another model."""
+    reader = copy.copy(self)
+    reader.tokenizer = other.tokenizer
+    return reader
+
+  def soft_targets(self) -> dict[str, Sequence[str | int | None]]:
+    """What `head` gives that a student learns from; see `output_axes`.
+
+    They are logits, unless `soft_loss` says otherwise. Without any, the task
+    has no teacher.
+    """
+    return {}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """The loss of the soft targets, in the shape of the loss of the labels.
+
+    They are features, whose names begin with `distillation.PREFIX`.
+    """
+    losses = []
+    for name, axes in self.soft_targets().items():
+      mask = None
+      if isinstance(axes[-1], str):  # Its end is padding.
+        mask = features["input_mask"]
+        while mask.shape.rank > outputs[name].shape.rank:
+          mask = mask[..., 0]
+      targets = features[distillation.PREFIX + name]
+      losses.append(
+        distillation.divergence(outputs[name], targets, temperature, mask)
+      )
+    return tf.add_n(losses) / len(losses)
+
+  def with_soft_loss(
+    self, losses: tf.Tensor, outputs: Mapping, features: Mapping
+  ) -> tf.Tensor:
+    """The losses [B, ...] of the labels, and those of a teacher, if any."""
+    if self.distillation is None:
+      return losses
+    soft = self.soft_loss(outputs, features, self.distillation.temperature)
+    is_labeled = features[distillation.IS_LABELED]
+    return self.distillation.mix(losses, soft, is_labeled)
+
+  def before_updates(self, folder: str) -> None:
+    """Deletes files of a folder that describe the weights before a training.
+
+    It is called before the first update, unless none is left to make, and
+    before each evaluation that may replace the best weights.
+    """
+
+  # Evaluation and prediction.
+
+  def score(self, rows: RowSet, answers: Iterable) -> Evaluation:
+    """The metrics of a labeled data set; `answers` is a lazy iterator.
+
+    The names of the results are those in `metrics`, or `eval_` and such a name.
+    Higher is better, unless the name contains `loss` or `mse`. `loss`, unless
+    the task returns it, and `global_step` are added.
+    """
+    raise NotImplementedError
+
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable
+  ) -> Evaluation | None:
+    """Writes the answers; returns their Evaluation if labels are known.
+
+    The default is a line of JSON for each: its id, which is its row number
+    unless the example has one, its inputs if the example is a dict that has
+    them, and what `public` gives.
+    """
+    names = ["id", *(field.name for field in self.inputs)]
+    path = os.path.join(folder, f"test_predictions{rows.suffix}.jsonl")
+    with files.open_atomic(path, "w") as writer:
+      for number, answer in enumerate(answers):
+        example = rows.examples[number] if rows.examples else None
+        known = example if isinstance(example, dict) else {}
+        found = {name: known[name] for name in names if name in known}
+        line = {"id": str(number), **found, **self.public(answer)}
+        writer.write(json.dumps(line, ensure_ascii=False) + "\n")
+    logging.info("%s: %s", path, plural(len(rows.examples or ()), "line"))
+    return None
+
+  def section(self, key: str, evaluation: Evaluation) -> str:
+    """The HTML of an evaluation in report.html; `key` is unique in the page."""
+    return ""
+
+  def calibrate(self, answers: Iterable) -> None:
+    """Sets what --calibrate finds, by the answers to labeled examples."""
+    raise NotImplementedError
+
+  def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
+    """Called after the evaluations of a run."""
+
+
+def label_fields(labels: Sequence[str]) -> dict:
+  """The labels as a config.json of Hugging Face's format has them."""
+  return {
+    "id2label": {str(index): label for index, label in enumerate(labels)},
+    "label2id": {label: index for index, label in enumerate(labels)},
+  }
+
+
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+  """The mean of values by weight over a batch that may be divided.
+
+  The losses of replicas and of micro-batches are averaged. The mean of what
+  each returns is the mean over the weights of all. The weights must depend on
+  features only.
+  """
+  total = tf.reduce_sum(weights) + EPSILON
+  mean = tf.reduce_sum(values * weights) / total
+  mean_total = micro_batches.mean_total(total)
+  return mean if mean_total is total else mean * total / mean_total

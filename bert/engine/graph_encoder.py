@@ -1,0 +1,271 @@
+"""Other runtimes than TensorFlow for the encoder of a trained model.
+
+    encoder = GraphEncoder("openvino", "int8", model)
+    with store:  # In a tf.function.
+      vectors = encoder(features, lambda bert: bert.get_pooled_output())
+
+The encoder, which takes nearly all of the time, is written once as an ONNX file
+into the folder `onnx` beside the checkpoint. The output layer of the task stays
+in TensorFlow, see `EncodedBatch`. The packages of the runtimes are optional.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging as python_logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+import modeling
+from bert import kernels, layers, variables
+from bert.errors import UserError, import_optional, shortened
+from bert.data import files, records
+from bert.models import checkpoints, model_folder
+from bert.engine import onnx_graph, quantization
+from bert import runtimes
+
+_T = TypeVar("_T")
+
+# Folder of the ONNX files beside a checkpoint.
+FOLDER = "onnx"
+
+# Files that were made before a change of these are not used.
+_CODE = (modeling, kernels, layers, onnx_graph, quantization)
+
+
+class EncodedBatch(onnx_graph.EncoderOutputs):
+  """Outputs of an engine for a batch, by their names in `output_shapes`."""
+
+  def get_embedding_table(self) -> tf.Variable:
+    """float [V, E]: the word embeddings, a variable."""
+    shape = [self._config.vocab_size, self._config.embedding_width]
+    with variables.variable_scope("bert/embeddings"):
+      return variables.get_variable("word_embeddings", shape)
+
+
+def output_shapes(config: modeling.BertConfig) -> dict[str, list[int | None]]:
+  """Name and shape of every output that an engine can have."""
+  size = config.hidden_size
+  layers = map(onnx_graph.layer_name, range(config.num_hidden_layers))
+  shapes = {name: [None, None, size] for name in layers}
+  return {onnx_graph.POOLED: [None, size], **shapes}
+
+
+class GraphEncoder:
+  """The encoder of another runtime, called from a graph of TensorFlow.
+
+  Args:
+    runtime: "onnxruntime" or "openvino".
+    precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that if
+      the processor supports it, else float32. It may be set to another one.
+    model: its checkpoint may be unknown yet: then it is that of the store.
+  """
+
+  def __init__(
+    self, runtime: str, precision: str | None, model: model_folder.Model
+  ):
+    self.model, self.precision = model, precision
+    self._runtime = runtime
+    # Of the model before its checkpoint is opened.
+    self._before = fingerprint(model) if model.checkpoint else None
+    self._engines = {}
+
+  def __call__(
+    self, features: Mapping[str, tf.Tensor], head: Callable[[EncodedBatch], _T]
+  ) -> _T:
+    """What `head` makes of a batch [B, ..., S], in a tf.function."""
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+      runtime = f"--runtime={self._runtime}"
+      raise UserError(f"{runtime} runs on one device, not on several")
+    self._weights = variables.current_store().initial_values
+    self.model = self.model._replace(checkpoint=self._weights.prefix)
+    self._before = self._before or fingerprint(self.model)
+    config, wanted = self.model.config, set()
+    shapes = output_shapes(config)
+
+    def note(name):
+      wanted.add(name)
+      return tf.compat.v1.placeholder(tf.float32, shapes[name])
+
+    def trace():  # A graph that is never run tells what `head` reads.
+      head(EncodedBatch(config, note))
+
+    tf.function(trace, autograph=False).get_concrete_function()
+    names = sorted(wanted)
+    self._engine(names)
+
+    def call(*sequences):
+      return self._engine(names)(sequences)
+
+    sequences = [features[name] for name in records.SEQUENCES]
+    outputs = tf.numpy_function(call, sequences, [tf.float32] * len(names))
+    found = dict(zip(names, outputs, strict=True))
+    return head(
+      EncodedBatch(config, lambda n: tf.ensure_shape(found[n], shapes[n]))
+    )
+
+  def _engine(self, wanted):
+    """From the three sequences to outputs, in the current precision."""
+    key = self.precision, *wanted
+    if key not in self._engines:
+      self._engines[key] = self._load(*key)
+    return self._engines[key]
+
+  def _load(self, precision, *wanted):
+    """A function for several threads that computes the outputs `wanted`."""
+    handlers = list(python_logging.root.handlers)
+    flag = f"--runtime={self._runtime}"
+    package = import_optional(self._runtime, flag, runtimes.REQUIREMENTS)
+    python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
+    lock = threading.Lock()
+
+    load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
+
+    def make(reuses=True):
+      encoder = _exported_encoder(
+        self.model, self._weights, wanted, self._before, reuses
+      )
+      if precision == runtimes.INT8:
+        encoder = _quantized_encoder(encoder, self._runtime, reuses)
+      return load(package, encoder, precision)
+
+    try:
+      compute = make()
+    except (UserError, OSError):
+      raise
+    except Exception as error:  # Each package has its own.
+      folder = os.path.dirname(self._weights.prefix)
+      reason = shortened(" ".join(str(error).split()))
+      logging.warning(
+        "%s/%s cannot be used (%s); exporting again", folder, FOLDER, reason
+      )
+      compute = make(reuses=False)
+
+    def run(sequences):
+      inputs = {}
+      for name, ids in zip(records.SEQUENCES, sequences, strict=True):
+        # Each sequence is a row.
+        inputs[name] = ids.astype(np.int64).reshape(-1, ids.shape[-1])
+      with lock:  # One batch uses all cores.
+        return compute(inputs)
+
+    return run
+
+
+def _load_onnxruntime(package, encoder, precision):
+  options = package.SessionOptions()
+  options.log_severity_level = 3
+  session = package.InferenceSession(
+    encoder, options, providers=["CPUExecutionProvider"]
+  )
+  return lambda inputs: session.run(None, inputs)
+
+
+def _load_openvino(package, encoder, precision):
+  core = package.Core()
+  if precision is None:
+    known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    precision = "bfloat16" if "BF16" in known else "float32"
+  hint = "bf16" if precision == "bfloat16" else "f32"
+  compiled = core.compile_model(
+    core.read_model(encoder),
+    "CPU",
+    {
+      "INFERENCE_PRECISION_HINT": hint,
+      "PERFORMANCE_HINT": "LATENCY",
+      # Activations share a range in groups of so many, if weights are int8.
+      "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128,
+    },
+  )
+  logging.info("OpenVINO computes in %s", precision)
+  return lambda inputs: list(compiled(inputs).values())
+
+
+def _exported_encoder(model, weights, wanted, before, reuses=True):
+  """The path of an ONNX file with these outputs, or its content.
+
+  The file is written if there is none for these weights, or not `reuses`.
+  """
+  folder = os.path.join(os.path.dirname(weights.prefix), FOLDER)
+  kind = "+".join(wanted)
+  path = os.path.join(folder, f"{kind}-{before}.onnx")
+  is_local = not files.is_remote(path)
+  found = reuses and is_local and files.exists(path)
+  if found and fingerprint(model) == before:
+    return path
+  start = time.monotonic()
+  graph = onnx_graph.OnnxGraph(weights)
+  sequences = onnx_graph.sequence_inputs(graph)
+  outputs = onnx_graph.encoder(graph, model.config, sequences, wanted)
+  for name in wanted:
+    axes = [axis or "length" for axis in output_shapes(model.config)[name]]
+    graph.output(name, outputs[name], ["batch", *axes[1:]])
+  content = graph.to_bytes()
+  if fingerprint(model) != before:
+    logging.warning(
+      "%s was replaced while it was read; the next start exports it again",
+      weights.prefix,
+    )
+    return content
+  if is_local and _write(path, content, "Exported", start):
+    with contextlib.suppress(OSError):  # Of older weights.
+      for name in files.listdir(folder):
+        if name.startswith((f"{kind}-", "int8-")) and before not in name:
+          files.remove(os.path.join(folder, name))
+    return path
+  logging.warning("%s cannot be written; the next start exports again", path)
+  return content
+
+
+def _write(path, content, what, start):
+  """Whether a file that was begun at a time could be written."""
+  with contextlib.suppress(UserError, OSError):
+    files.makedirs(os.path.dirname(path))
+    files.write_file(path, content)
+    seconds = time.monotonic() - start
+    logging.info("%s the encoder to %s in %.1f s", what, path, seconds)
+    return True
+  return False
+
+
+def _quantized_encoder(encoder, runtime, reuses=True):
+  """The path of the encoder in int8, or its content, given those in float32."""
+  is_file = not isinstance(encoder, bytes)
+  if is_file:
+    path = encoder.replace(".onnx", f"-int8-{runtime}.onnx")
+    if reuses and files.exists(path):
+      return path
+  start = time.monotonic()
+  content = files.read_bytes(encoder) if is_file else encoder
+  quantize = {
+    "onnxruntime": quantization.dynamic,
+    "openvino": quantization.weights_in_int8,
+  }[runtime]
+  content = quantize(content, f"--precision={runtimes.INT8}")
+  is_written = is_file and _write(path, content, "Quantized", start)
+  return path if is_written else content
+
+
+def fingerprint(model: model_folder.Model) -> str:
+  """A hash of all that the encoder of a model depends on."""
+  fields = json.dumps(model.config.to_dict(), sort_keys=True, default=repr)
+  found = hashlib.sha256(fields.encode())
+  for module in _CODE:
+    found.update(files.read_bytes(module.__file__))
+  prefix = checkpoints.find_checkpoint(model.checkpoint)
+  for path in checkpoints.checkpoint_files(prefix):
+    if path.endswith(".index"):  # It holds a checksum of each variable.
+      found.update(files.read_bytes(path))
+    elif not files.exists(prefix + ".index"):
+      stat = tf.io.gfile.stat(path)
+      found.update(f"{stat.length} {stat.mtime_nsec}".encode())
+  return found.hexdigest()[:16]

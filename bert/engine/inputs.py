@@ -1,0 +1,309 @@
+"""Rows of features, gathered in batches for the model.
+
+A row has the features of its task's spec, see `pipeline.records`. In a batch,
+sequences are cut to the longest row, and rows of similar length share a batch,
+so that little of it is padding.
+
+An epoch of training takes the blocks of the files in random order, holds about
+WINDOW_ROWS rows at a time, and shuffles these. The rows of a batch depend only
+on the files, the batch size, the seed and the number of the batch, so training
+can resume at any batch without reading the records before it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert import variables
+from bert.data import records
+from bert.engine import devices, record_files
+
+# Training rows are sorted by length among this many batches: enough for
+# batches with little padding, few enough that batches stay mixed.
+SORTED_BATCHES = 32
+
+# Rows of evaluation and prediction are sorted by length among this many. Their
+# results must be held back to be given in input order.
+SORTED_ROWS = 4096
+
+# Shuffle-window size. Smaller data sets are fully shuffled every epoch. That
+# many records of 512 positions take about 200 MB.
+WINDOW_ROWS = 64 * 1024
+
+# XLA compiles a program for each length of a batch, so that is one of these,
+# or the longest of all.
+LENGTHS = (32, 64, 128, 256, 384, 512)
+
+# Batches that are prepared while the model computes.
+_BATCHES_AHEAD = 4
+
+InputFn = Callable[[Mapping], "tf.data.Dataset"]
+
+# The rows of a part of the data, int64 [rows of the part], and the batches that
+# they form, each int64 [B]. Only one part is in memory.
+Part = tuple[np.ndarray, list[np.ndarray]]
+
+# Changes a batch: from its features and the numbers of its rows in the whole
+# training or evaluation, int64 [B], to features.
+Transform = Callable[
+  [dict[str, "tf.Tensor"], "tf.Tensor"], dict[str, "tf.Tensor"]
+]
+
+
+class Rows:
+  """Rows in memory, with the attributes and `read` of RecordFiles."""
+
+  def __init__(self, features: Iterable[Mapping], spec: records.Spec):
+    variables.check_eager()
+    self.spec = spec
+    self._serialized = [records.encode_row(row, spec) for row in features]
+    parsed = record_files.parse_int64(
+      tf.constant(self._serialized, tf.string), spec
+    )
+    self.lengths = record_files.row_lengths(parsed, spec).numpy()
+    self.block_sizes = np.array([len(self.lengths)])
+
+  def __len__(self) -> int:
+    return len(self.lengths)
+
+  def read(self, rows: np.ndarray) -> list[bytes]:
+    """The serialized rows of some indices, int64 [n]."""
+    return [self._serialized[row] for row in rows]
+
+
+def _cut(features, spec, rounds):
+  """Features without the positions after the batch's longest row."""
+  sizes = {
+    name: tf.maximum(tf.reduce_max(ends), 1)
+    for name, ends in record_files.row_extents(features, spec).items()
+  }
+  if rounds:
+    size, most = sizes[records.POSITION], spec["input_mask"].shape[-1]
+    lengths = tf.constant([n for n in LENGTHS if n < most] + [most])
+    sizes[records.POSITION] = tf.reduce_min(lengths[lengths >= size])
+
+  def cut(name, value):
+    axes = spec[name].cut_axes
+    return value[(slice(None), *(slice(sizes.get(axis)) for axis in axes))]
+
+  return {name: cut(name, value) for name, value in features.items()}
+
+
+def read_batch(
+  serialized: tf.Tensor,
+  row_index: tf.Tensor,
+  is_real_row: tf.Tensor,
+  spec: records.Spec,
+  pad_to_max_length: bool = False,
+  rounds_lengths: bool = False,
+) -> dict[str, tf.Tensor]:
+  """A batch of features, int32 or float32, of serialized rows, string [B].
+
+  Among them are `row_index` [B], and `is_real_example` [B], which is also 0
+  where `is_real_row`, bool [B], is False: for rows that only fill up the batch.
+  The batch is cut to its longest row, unless `pad_to_max_length`, or to the
+  next of LENGTHS, if `rounds_lengths`.
+  """
+  features = {
+    # TPUs emulate int64 slowly, and ids fit into int32.
+    name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+    for name, value in record_files.parse_int64(serialized, spec).items()
+  }
+  if not pad_to_max_length:
+    features = _cut(features, spec, rounds_lengths)
+  is_real = tf.cast(is_real_row, tf.int32)
+  features["is_real_example"] = (
+    features.get("is_real_example", tf.ones_like(is_real)) * is_real
+  )
+  features["row_index"] = tf.cast(row_index, tf.int32)
+  return features
+
+
+def training_batches(
+  lengths: np.ndarray, block_sizes: np.ndarray, batch_size: int, seed: int
+) -> Iterator[Part]:
+  """Yields Parts without end, of batches with rows of similar length.
+
+  An epoch's blocks are permuted and divided into windows of about equal size,
+  as few as have WINDOW_ROWS each; the rows of a window are permuted. The
+  permutations are drawn from (seed, epoch). Rows that fill no batch at the end
+  of a window come first in the next, so all rows are used equally often.
+
+  `lengths` is int [rows], and `block_sizes` int64 [blocks].
+  """
+  left_over = np.zeros(0, np.int64)
+  for rows, rng in _shuffled_windows(block_sizes, seed):
+    rows = np.concatenate([left_over, rows])
+    whole = len(rows) // batch_size * batch_size
+    left_over = rows[whole:]
+    batches = _by_length(lengths, rows[:whole], batch_size)
+    yield rows, [batches[index] for index in rng.permutation(len(batches))]
+
+
+def _shuffled_windows(block_sizes, seed):
+  """Yields the rows of each window, and the generator of its epoch."""
+  ends = np.cumsum(block_sizes)
+  count = np.sum(block_sizes)
+  windows = -(-count // WINDOW_ROWS)
+  for epoch in itertools.count() if count else ():
+    rng = np.random.default_rng([seed, epoch])
+    order = np.arange(len(block_sizes))
+    if windows > 1:
+      rng.shuffle(order)
+    starts = np.cumsum(block_sizes[order]) - block_sizes[order]
+    window = starts * windows // count
+    for blocks in np.split(order, np.flatnonzero(np.diff(window)) + 1):
+      rows = [np.arange(ends[n] - block_sizes[n], ends[n]) for n in blocks]
+      yield rng.permutation(np.concatenate(rows)), rng
+
+
+def _by_length(lengths, rows, batch_size):
+  """Batches of rows, sorted by length among every SORTED_BATCHES."""
+  window = SORTED_BATCHES * batch_size
+  batches = []
+  for start in range(0, len(rows), window):
+    by_length = rows[start : start + window]
+    by_length = by_length[np.argsort(lengths[by_length], kind="stable")]
+    batches += np.split(by_length, len(by_length) // batch_size)
+  return batches
+
+
+def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
+  """Yields Parts with each row once, given the lengths of rows, int [rows].
+
+  Rows are sorted by length among every SORTED_ROWS; those that fill no batch
+  come first in the next. The very last batch may be smaller.
+  """
+  left_over = np.zeros(0, np.int64)
+  for start in range(0, len(lengths), SORTED_ROWS):
+    window = lengths[start : start + SORTED_ROWS]
+    by_length = start + np.argsort(window, kind="stable")
+    rows = np.concatenate([left_over, by_length])
+    batches = np.split(rows, range(batch_size, len(rows), batch_size))
+    left_over = np.zeros(0, np.int64)
+    if start + len(window) < len(lengths) and len(batches[-1]) < batch_size:
+      left_over = batches.pop()
+    yield rows, batches
+
+
+def input_fn_from_file(
+  path: str, spec: records.Spec, is_training: bool, drop_remainder: bool = False
+) -> InputFn:
+  """An `input_fn(params)` over a TFRecord file, which it reads when called.
+
+  As in the original, an evaluation has the rows `in_order`.
+  """
+  read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+  return input_fn_from_rows(read, is_training, drop_remainder, in_order=True)
+
+
+def input_fn_from_rows(
+  source: Rows | record_files.RecordFiles | Callable,
+  is_training: bool,
+  drop_remainder: bool = False,
+  transform: Transform | None = None,
+  max_rows: int | None = None,
+  in_order: bool = False,
+) -> InputFn:
+  """An `input_fn(params)` for `Estimator`, over batches of `read_batch`.
+
+  In `params`: `batch_size`; for training also `seed` and `first_step`, the
+  number of batches to skip, and `by_length`, whether rows of similar length
+  share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
+  `RunConfig`; `fill_batches`, for devices that share a batch evenly.
+
+  Args:
+    source: the rows, or a function that returns them when they are needed.
+    is_training: shuffled batches without end, or each row once.
+    drop_remainder: leave out the rows that fill no batch, if each comes once.
+    max_rows: if each row comes once, take only the first ones, in their order.
+    in_order: if each row comes once, keep their order and all positions. The
+      last batch may be smaller; otherwise it is filled with rows of its own.
+  """
+  in_order = in_order and not is_training
+
+  def input_fn(params):
+    rows = source() if callable(source) else source
+    size = params["batch_size"]
+    first_step = params.get("first_step", 0) if is_training else 0
+
+    def batches():
+      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
+      keeps_order = not is_training and (in_order or max_rows is not None)
+      if keeps_order or not params.get("by_length", True):
+        lengths = np.zeros_like(lengths)  # Equal rows keep their order.
+      if is_training:
+        seed = params.get("seed", 0)
+        parts = training_batches(lengths, rows.block_sizes, size, seed)
+      else:
+        parts = evaluation_batches(lengths, size)
+      for row_index, serialized in read_parts(rows, parts, first_step):
+        if len(row_index) == size or not drop_remainder:
+          yield row_index, np.array(serialized, object)
+
+    # Passing a column from Python takes time, so the others are computed.
+    columns = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.string)
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=columns)
+    dataset = dataset.enumerate(first_step)
+    fills = not in_order or drop_remainder
+    read = _batch_reader(rows.spec, params, transform, in_order, fills)
+    dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
+    if is_training and len(rows):
+      dataset = devices.endless(dataset)
+    # Otherwise a thread tunes the input, and the end of an iteration may wait
+    # for a minute until that thread stops.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.prefetch(_BATCHES_AHEAD).with_options(options)
+
+  return input_fn
+
+
+def _batch_reader(spec, params, transform, pads, fills):
+  """A function from a step, and columns of its rows, to a batch.
+
+  `pads` keeps all positions; `fills` fills a smaller batch with its own rows.
+  """
+  size, is_static = params["batch_size"], params.get("pad_to_max_length")
+  pads = pads or is_static
+  rounds = params.get("rounds_lengths", False)
+  fills = fills or is_static or params.get("fill_batches")
+
+  @tf.autograph.experimental.do_not_convert  # Saves a second.
+  def read(step, columns):
+    count = tf.size(columns[0])
+    position = tf.range(size if fills else count)
+    row_index, serialized = (tf.gather(c, position % count) for c in columns)
+    features = read_batch(
+      serialized, row_index, position < count, spec, pads, rounds
+    )
+    numbers = step * size + tf.cast(position, tf.int64)
+    return transform(features, numbers) if transform else features
+
+  return read
+
+
+def read_parts(
+  rows: Rows | record_files.RecordFiles,
+  parts: Iterable[Part],
+  first_step: int = 0,
+) -> Iterator[tuple[np.ndarray, list[bytes]]]:
+  """Yields batches, from a step on: row indices, int64 [B], and B rows."""
+  held = {}
+  step = 0
+  for part, batches in parts:
+    skipped = max(first_step - step, 0)
+    if skipped < len(batches):
+      # Release what this part does not need before reading more.
+      held = {row: held[row] for row in part.tolist() if row in held}
+      missing = [row for row in np.unique(part).tolist() if row not in held]
+      content = rows.read(np.array(missing, np.int64))
+      held.update(zip(missing, content, strict=True))
+    for batch in batches[skipped:]:
+      yield batch, [held[row] for row in batch.tolist()]
+    step += len(batches)

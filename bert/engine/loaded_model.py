@@ -1,0 +1,271 @@
+"""The model in any folder: one call and one kind of answer for every task.
+
+    model = load("/tmp/mrpc_output")
+    model(("A text.", "Another."))  # {"label": "1", "labels": [...], ...}
+
+`bert.load` is `load`. The server answers with the same names.
+"""
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterable
+
+from bert.errors import UserError, check_known, listing, plural, shortened
+from bert.data import downloads, records, sequences
+from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.engine import precision_loss
+from bert.contract import registry
+from bert import runtimes
+from bert.engine.predictor import Predictor
+from bert.contract.task import Field, Task
+
+Texts = tuple[str | list[str], ...]
+
+# An input as a user writes it.
+Input = str | tuple | dict
+
+# Options of `load` for the engine; the others are settings of the task.
+_OF_ENGINE = (
+  *("batch_size", "precision", "runtime", "strategy"),
+  *("pad_to_max_length", "use_one_hot_embeddings"),
+)
+
+
+class LoadedModel:
+  """A trained model, loaded once.
+
+  It has its `task`, the `kind` of it, such as "classification", its `config`,
+  and its `labels`, if it has any. See `predictor.Predictor` for `engine`.
+  """
+
+  def __init__(
+    self, task: Task, model: model_folder.Model, folder: str = "", **engine
+  ):
+    self.task, self.folder, self.config = task, folder, model.config
+    self.kind, self.labels = task.kind, tuple(task.labels)
+    self._weights = model.checkpoint
+    self._spec = task.feature_spec(False)
+    self.predictor = Predictor(model, task, **engine)
+    if engine.get("precision") == runtimes.INT8:
+      precision_loss.measure(model, task, self.predictor, engine["runtime"])
+
+  def __repr__(self) -> str:
+    names = ", ".join(field.name for field in self.fields)
+    labels = f", {plural(len(self.labels), 'label')}" if self.labels else ""
+    return f"<{self.kind} model of {self.folder}: reads {names}{labels}>"
+
+  def __call__(self, inputs: Input | list[Input]) -> dict | list[dict]:
+    """The answer to an input, or a list of answers to a list of inputs.
+
+    An input is a text; a tuple with a value for each of the task's inputs, of
+    which those with a default may be omitted together; or a dict by their
+    names. Instead of a list, an array or a column of a data frame will do.
+
+    An answer is a dict by the names in the task's `output_types`. Probabilities
+    are floats, and a vector is a float32 array.
+    """
+    if to_list := getattr(inputs, "tolist", None):
+      inputs = to_list()
+    if isinstance(inputs, list):
+      return list(map(self.task.public, self.answers(inputs)))
+    return self.answer([self.parse(inputs)])[0]
+
+  def answers(self, inputs: Iterable[Input]) -> list:
+    """The task's own answers, with all that they tell, to a list of inputs."""
+    if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
+      raise TypeError(f"pass a list of inputs, not {shortened(repr(inputs))}")
+    examples = []
+    for number, value in enumerate(inputs, 1):
+      texts = self.parse(value, f"input {number}")
+      try:
+        examples.append(self.task.example(*texts))
+      except UserError as error:
+        raise UserError(f"input {number}: {error}") from error
+    return self.answer_examples(examples)
+
+  def answer(self, items: Iterable[Texts]) -> list[dict]:
+    """The public answers to inputs that `parse` returned."""
+    examples = [self.task.example(*texts) for texts in items]
+    return list(map(self.task.public, self.answer_examples(examples)))
+
+  def answer_examples(
+    self, examples: list, progress: Callable[[int], object] = lambda count: None
+  ) -> list:
+    """The task's answers to examples, computed in batches.
+
+    `progress` is called after each batch with the number of its rows.
+    """
+    if not examples:
+      return []
+
+    def compute(rows):
+      outputs = sequences.rows_of(self.predictor(rows, progress))
+      names = self._spec.keys() - set(records.SEQUENCES)
+      for row, output in zip(rows, outputs, strict=True):
+        yield {name: row[name] for name in names} | output
+
+    return self.task.answers(examples, compute)
+
+  @property
+  def fields(self) -> tuple[Field, ...]:
+    return tuple(self.task.inputs)
+
+  @property
+  def outputs(self) -> dict[str, str]:
+    """The name of each output, and its type, one of TensorFlow's."""
+    return dict(self.task.output_types)
+
+  @property
+  def required(self) -> list[Field]:
+    return [field for field in self.fields if field.default is None]
+
+  def parse(self, value: object, where: str = "the input") -> Texts:
+    """The inputs in a tuple, or a JSON value: by name, or the only text."""
+    names = [field.name for field in self.fields]
+    found = (value,) if isinstance(value, str) else value
+    if isinstance(found, tuple):
+      given = self.fields if len(found) == len(names) else self.required
+      if len(found) == len(given):
+        found = {f.name: text for f, text in zip(given, found, strict=True)}
+    if not isinstance(found, dict) or not found.keys() <= set(names):
+      form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
+      raise UserError(
+        f"{where} is not an object with {listing(names)}, or {form}"
+        f"{_hint(value)}{self._trained_columns(names)}"
+      )
+    return tuple(_read(field, found, where) for field in self.fields)
+
+  def _trained_columns(self, names):
+    """The columns that the training read as these inputs, if they differ."""
+    record = run_record.read_record(os.path.dirname(self._weights)) or {}
+    flags = record.get("flags", {})
+    by_flag = {"text": "text_a_column"}
+    columns = {n: flags.get(by_flag.get(n, f"{n}_column")) for n in names}
+    shown = " and ".join(
+      f"{name} was the column {column!r}"
+      for name, column in columns.items()
+      if column not in (None, name)
+    )
+    return f"; in the training, {shown}" if shown else ""
+
+
+def _read(field, value, where):
+  """The part of an input that a field names."""
+  found = value.get(field.name)
+  if found is None:
+    found = field.default
+  is_right = isinstance(found, list if field.is_list else str)
+  if not (is_right and all(isinstance(text, str) for text in found)):
+    raise UserError(
+      f"{where}: {field.name} is {'missing; pass' if found is None else 'not'} "
+      f"{'a list of strings' if field.is_list else 'a string'}{_hint(found)}"
+    )
+  return found
+
+
+def _hint(value):
+  """What to do about an empty cell of a data frame, which is NaN."""
+  is_nan = isinstance(value, float) and math.isnan(value)
+  return " (an empty cell of pandas: use fillna(''))" if is_nan else ""
+
+
+def count_of(texts: Texts) -> int:
+  """Number of sequences that the model reads for an answer, at least.
+
+  An empty string in a list only fills it up.
+  """
+  return max(
+    1 if isinstance(text, str) else sum(map(bool, text)) for text in texts
+  )
+
+
+def length_of(texts: Texts) -> int:
+  """Number of characters that the model reads for an answer.
+
+  The model reads all other texts with each element of a list.
+  """
+  return sum(
+    len(text) * count_of(texts)
+    if isinstance(text, str)
+    else sum(map(len, text))
+    for text in texts
+  )
+
+
+def load(
+  model_dir: str | os.PathLike, task: str | None = None, **options
+) -> LoadedModel:
+  """The model in a folder.
+
+  Args:
+    model_dir: the `output_dir` of a finished training; or the folder or name of
+      a release, or hf://OWNER/NAME, which are downloaded once.
+    task: the kind of task. Default: the one that the folder was trained on, and
+      "vectors" without one. A pre-trained model knows "fill_mask", too.
+    **options: batch_size, precision, runtime and others, see
+      `predictor.Predictor`; and settings of the task, such as `top_k`,
+      `pooling` or `max_seq_length`.
+  """
+  engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
+  folder = downloads.local_path(os.fspath(model_dir))
+  found, model = find_task(folder, task, **options)
+  return LoadedModel(found, model, str(model_dir), **engine)
+
+
+def find_task(
+  folder: str, kind: str | None = None, **options
+) -> tuple[Task, model_folder.Model]:
+  """The task of the model in a folder, and the model; see `load`."""
+  trained, _ = task_file.read(folder)
+  kind = kind or trained or "vectors"
+  if trained and kind != trained:
+    known = (trained, *registry.UNTRAINED)
+    check_known(f"task={kind!r} of {folder}", kind, known)
+  model = model_folder.find_model(folder)
+  return make_task(model, kind, folder, **options), model
+
+
+def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
+  """Like `load`, for a folder that must hold a finished training of a kind."""
+  trained, _ = task_file.read(model_dir)
+  if trained == kind and not model_folder.is_finished(model_dir):
+    checkpoints.find_checkpoint(model_dir)  # Weights may be missing.
+    trained = None
+  task_file.check_kind(model_dir, trained, kind)
+  return load(model_dir, **options)
+
+
+def load_task(
+  model: model_folder.Model, kind: str, folder: str = "", **options
+) -> LoadedModel:
+  """A model whose files are known, with a kind of task; see `make_task`."""
+  engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
+  task = make_task(model, kind, folder, **options)
+  return LoadedModel(task, model, model.checkpoint, **engine)
+
+
+def make_task(
+  model: model_folder.Model, kind: str, folder: str = "", **options
+) -> Task:
+  """The task of a model, with the settings of it that a folder records."""
+  recorded, fields = task_file.read(folder) if folder else (None, {})
+  fields = fields if recorded == kind else {}
+  cls = registry.task_class(kind)
+  settings = cls.Settings()
+  if "max_seq_length" not in fields:
+    settings = cls.default_settings(model.config)
+  names = [field.name for field in dataclasses.fields(settings)]
+  known = [*(n for n in names if n not in cls.Settings.fixed), *_OF_ENGINE]
+  for name in options:
+    check_known(f"the option {name!r} of a {kind} model", name, known)
+  options = {
+    name: tuple(value) if isinstance(value, list) else value
+    for name, value in options.items()
+  }
+  parsed = task_file.parse(cls.Settings, fields, folder)
+  settings = dataclasses.replace(settings, **parsed)
+  settings = cls.changed(settings, **options)
+  task = cls(settings, model.tokenizer)
+  task.prepare(model)
+  return task

@@ -1,0 +1,150 @@
+"""task.json: the task of a trained model, and what it must remember.
+
+    {"task": "tagging", "labels": ["O", "B-PER"], "max_seq_length": 128, ...}
+
+It stands beside the weights. The config.json of Hugging Face's format has some
+of the same settings.
+"""
+
+import dataclasses
+import os
+import typing
+from collections.abc import Mapping
+
+from bert import strict_json
+from bert.errors import UserError
+from bert.data import files
+from bert.models import (
+  checkpoints,
+  huggingface_config,
+  model_folder,
+  run_record,
+  sentence_folder,
+)
+from bert.contract import registry
+from bert.contract.task import Settings, Task
+
+NAME = "task.json"
+
+
+def read(folder: str) -> tuple[str | None, dict]:
+  """The kind of task of the model in a folder, or None, and its settings.
+
+  What task.json does not say is taken from the config.json of Hugging Face's
+  format. A folder of sentence-transformers has the kind "vectors".
+  """
+  path = os.path.join(folder, NAME)
+  fields = files.read_json(path, dict)
+  head = huggingface_config.read_head(folder)
+  known = registry.kind_of(head.architecture)
+  if fields is None and known is None:
+    sentence = sentence_folder.read(folder)
+    if sentence is not None:
+      return "vectors", sentence
+  kind = known if fields is None else fields.pop("task", known)
+  if known and kind == known:
+    fields = {**registry.task_class(kind).settings_of(head), **(fields or {})}
+  return kind, fields or {}
+
+
+def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
+  """The fields of a task.json as those of a Settings class."""
+  path = os.path.join(folder or "", NAME)
+  hints = typing.get_type_hints(cls)
+  known = {field.name: field.default for field in dataclasses.fields(cls)}
+  given = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
+  for name, default in known.items():
+    kinds = typing.get_args(hints[name])
+    if isinstance(default, tuple):
+      known[name] = list(default)
+    elif type(None) in kinds:
+      known[name] = kinds[0]()
+      if given.get(name, default) is None:
+        given.pop(name, None)
+  found = {name: _without_lists(value) for name, value in fields.items()}
+  try:
+    files.check_settings(given, known)
+    cls(**found).check()
+  except (TypeError, ValueError) as error:
+    raise files.damaged(path, error) from error
+  return found
+
+
+def _without_lists(value):
+  if isinstance(value, list):
+    return tuple(map(_without_lists, value))
+  return value
+
+
+def check_is_complete(folder: str | None) -> None:
+  """Raises UserError for a folder of Hugging Face's format without weights."""
+  name = huggingface_config.CONFIG_NAME
+  if folder and files.exists(os.path.join(folder, name)):
+    checkpoints.find_checkpoint(folder)
+
+
+def check_kind(folder: str, found: str | None, wanted: str) -> None:
+  """Raises UserError if the kind of a folder's model is not the wanted one."""
+  if found == wanted:
+    return
+  check_is_complete(folder)
+  problem = f"does not hold a trained model ({wanted})"
+  if found:
+    problem = f"holds a model of another kind ({found}, not {wanted})"
+  elif not files.exists(folder):
+    problem = "does not exist"
+  inside = checkpoints.similar_model(folder, lambda p: read(p)[0] == wanted)
+  raise UserError(
+    f"{folder} {problem}; pass the --output_dir of a finished training{inside}"
+  )
+
+
+def check_is_used(output_dir: str, init_checkpoint: str | None) -> None:
+  """Raises UserError if a run uses `output_dir`, and not `init_checkpoint`."""
+  release = model_folder.initial_weights(output_dir, None)
+  folder = model_folder.weights_folder("", init_checkpoint)
+  if not release or not folder or read(folder)[0] is None:
+    return
+  data = (run_record.read_record(output_dir) or {}).get("data", {})
+  found, used = map(run_record.hash_of_weights, (init_checkpoint, release))
+  # The command may still name what the training began with.
+  if found not in (used, data.get("init_checkpoint")):
+    raise UserError(
+      f"--init_checkpoint={init_checkpoint} would not be used, because "
+      f"--output_dir={output_dir} holds another trained model; omit "
+      f"--init_checkpoint to use that one, or pass another --output_dir"
+    )
+
+
+def load(
+  task: type[Task], folder: str | None, is_required: bool = True
+) -> Settings:
+  """The settings of the trained model in a folder, for a class of tasks.
+
+  Unless `is_required`, a model without a task has the default settings.
+  """
+  kind, fields = read(folder) if folder else (None, {})
+  if kind != task.kind:
+    if is_required or (kind and task.kind not in registry.UNTRAINED):
+      check_kind(folder, kind, task.kind)
+    fields = {}
+  default = task.Settings()
+  is_open = "max_seq_length" not in fields
+  if folder and is_open and model_folder.has_config(folder):
+    default = task.default_settings(model_folder.load_config(folder))
+  return dataclasses.replace(default, **parse(task.Settings, fields, folder))
+
+
+def write(folder: str, task: Task) -> None:
+  """Writes the task.json of a folder, or deletes that of another training."""
+  path = os.path.join(folder, NAME)
+  if task.kind:
+    files.write_file(path, content(task.kind, task.settings))
+  elif files.exists(path):
+    files.remove(path)
+
+
+def content(kind: str, settings: Settings) -> str:
+  """The content of a task.json."""
+  fields = {"task": kind, **dataclasses.asdict(settings)}
+  return strict_json.dumps(fields)

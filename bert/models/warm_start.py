@@ -1,0 +1,81 @@
+"""Which outputs of an initial model a training keeps: those of equal labels."""
+
+from __future__ import annotations
+
+from absl import logging
+
+import modeling
+from bert.errors import listing
+from bert.models import checkpoints, model_folder, task_file
+from bert.contract.task import Task
+
+# For each variable of an output layer, where its rows are in the checkpoint;
+# None for a row that starts from its initializer.
+KeptRows = dict[str, list[int | None]]
+
+
+def kept_rows(
+  task: Task, config: modeling.BertConfig, init_checkpoint: str | None
+) -> KeptRows:
+  """The rows of output layers that a training of `task` keeps; logs them.
+
+  A variable that is not among them is kept as a whole.
+  """
+  folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
+  shapes = task.head_shapes(config)
+  if not (folder and shapes and task.kind):
+    return {}
+  kind, _ = task_file.read(folder)
+  if kind is None:
+    _warn_of_unknown_labels(task, config, init_checkpoint)
+    return {}
+  if kind != task.kind:
+    logging.info(
+      "%s holds a model of another task (%s), so the output layer starts fresh",
+      folder,
+      kind,
+    )
+    return {name: [None] * shape[0] for name, shape in shapes.items()}
+  known = type(task)(task_file.load(type(task), folder)).output_labels()
+  wanted = task.output_labels()
+  for pair in dict.fromkeys((known.get(n, ()), wanted[n]) for n in wanted):
+    _log_labels(folder, *pair)
+  rows = {n: {label: i for i, label in enumerate(k)} for n, k in known.items()}
+  return {
+    name: [rows.get(name, {}).get(label) for label in labels]
+    for name, labels in wanted.items()
+  }
+
+
+def _log_labels(folder, earlier, labels):
+  kept = [label for label in labels if label in earlier]
+  new = [label for label in labels if label not in earlier]
+  if not kept:
+    found = f"starts fresh, as {folder} has other labels"
+  elif new:
+    found = (
+      f"keeps the outputs of {folder} for {listing(kept)} and starts fresh for "
+      f"{listing(new)}"
+    )
+  else:
+    found = f"keeps the outputs of {folder} for all labels"
+  logging.info("The output layer %s", found)
+
+
+def _warn_of_unknown_labels(task, config, init_checkpoint):
+  """Warns if an output layer is used whose labels are not known."""
+  found = checkpoints.Checkpoint(checkpoints.find_checkpoint(init_checkpoint))
+  shapes = task.head_shapes(config)
+  names = [
+    name
+    for name in task.output_labels().keys() & shapes.keys()
+    if found.shapes.get(name) == shapes[name]
+  ]
+  if names:
+    logging.warning(
+      "%s has %s, but no task.json with its labels; it is used as if they were "
+      "%s",
+      found.prefix,
+      names[0],
+      listing(task.output_labels()[names[0]]),
+    )

@@ -1,0 +1,234 @@
+"""The script of a task whose examples are in a file for each split."""
+
+import collections
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from absl import logging
+
+import modeling
+from bert import metrics
+from bert.data import files, text_files
+from bert.engine import loaded_model
+from bert.scripts import terminal
+from bert.flags import flag_table
+from bert.data import folder_lock
+from bert.models import model_flags, model_folder, task_file
+from bert.scripts import startup
+from bert.scripts.experiment import Experiment, ModelFiles
+from bert.flags.values import Flag, Flags, PATH, Table, table
+from bert.scripts.settings import (
+  RunSettings,
+  check_fine_tuning,
+  check_questions,
+  engine_options,
+  find_weights,
+  wanted_splits,
+)
+from bert.contract.task import Task
+
+# fmt: off
+_FLAGS = (
+  Flag("train_file", None, "Examples to train on.", used="train", kind=PATH),
+  Flag("dev_file", None, "Examples to evaluate on.", used="dev", kind=PATH),
+  Flag("test_file", None, "Examples to predict.", used="test", kind=PATH),
+  Flag("interactive", False, "Ask for inputs and answer them.",
+       affects_weights=False),
+)
+# fmt: on
+
+
+def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
+  """The flags of every training, a task's settings, and rows that differ."""
+  metric = task.metrics[0] if task.metrics else "loss"
+  found = table(flag_table.fine_tuning(f"{metric} or loss", metric), _FLAGS)
+  settings = [
+    found[field.name].but(default=field.default)
+    if field.name in found
+    else Flag(
+      field.name, field.default, "Setting of the task.", fixed_by="task"
+    )
+    for field in _single_values(task)
+  ]
+  return table(found.values(), settings, rows)
+
+
+def _single_values(task):
+  """The fields of the settings that are flags."""
+  kinds = (bool, int, float, str)
+  fields = dataclasses.fields(task.Settings)
+  return [field for field in fields if isinstance(field.default, kinds)]
+
+
+def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
+  """The flags of a training that starts from a model of the same task.
+
+  The length of that model, or else of the teacher, is the default of
+  --max_seq_length. `names` are further settings that belong to a length.
+  """
+  if not flags.do_train or "max_seq_length" in flags.given:
+    return flags
+  for path in filter(None, (flags.init_checkpoint, flags.teacher)):
+    folder = model_folder.weights_folder("", path)
+    kind, fields = task_file.read(folder)
+    if kind == task.kind and "max_seq_length" in fields:
+      trained = task_file.load(task, folder)
+      found = {n: getattr(trained, n) for n in ("max_seq_length", *names)}
+      shown = " ".join(f"--{name}={value}" for name, value in found.items())
+      logging.info("%s by default, as in the training of %s", shown, path)
+      return Flags(flags.rows, {**found, **flags.given})
+  return flags
+
+
+def experiment(
+  flags: Flags,
+  task: Task,
+  config: modeling.BertConfig,
+  init_checkpoint: str | None,
+  splits: Iterable[str] | None = None,
+  **changes,
+) -> Experiment:
+  """The Experiment of a task, with other values of flags as `changes`."""
+  model = ModelFiles(config, model_flags.release_files(flags, config))
+  splits = wanted_splits(flags) if splits is None else splits
+  changes = {"max_seq_length": task.settings.max_seq_length, **changes}
+  settings = RunSettings(
+    flags, splits, init_checkpoint=init_checkpoint, **changes
+  )
+  return Experiment(task, model, settings)
+
+
+class Planned(NamedTuple):
+  """One of several runs of a command."""
+
+  name: str  # Of its task.
+  seed: int
+  make: Callable[[], Experiment]
+  trains: bool = True  # Or it uses the model of another run.
+
+
+def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
+  """The results of several experiments, whose folders are in --output_dir."""
+  if flags.dry_run:
+    for run in planned[: len(planned) // flags.num_seeds]:  # Of one seed.
+      if run.trains:
+        run.make().run()
+    if flags.num_seeds > 1:
+      print(f"Each of the {flags.num_seeds} seeds takes that time.")
+    return []
+  files.makedirs(flags.output_dir)
+  with folder_lock.lock_folder(flags.output_dir):
+    results = [run.make().run() for run in planned]
+    if any(results):
+      print(_write_summary(flags.output_dir, planned, results))
+  return [
+    {"task": run.name, "seed": run.seed, **found}
+    for run, found in zip(planned, results, strict=True)
+  ]
+
+
+def _write_summary(folder, planned, results):
+  """Writes results.tsv, each task's metrics over its seeds; returns it, too."""
+  found = collections.defaultdict(dict)
+  for run, metrics_of_run in zip(planned, results, strict=True):
+    found[run.name][run.seed] = metrics_of_run
+  rows = metrics.summarize(found)
+  files.write_file(
+    os.path.join(folder, "results.tsv"),
+    "".join("\t".join(row) + "\n" for row in rows),
+  )
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  return "\n".join(
+    "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows
+  )
+
+
+def run_seeds(
+  flags: Flags, make_experiment: Callable[[Flags], Experiment]
+) -> dict[str, float] | list[dict]:
+  """Runs the Experiment of the flags, with each of --num_seeds."""
+  if flags.num_seeds == 1:
+    return make_experiment(flags).run()
+  refuse_pipes(flags)
+  planned = []
+  for seed in range(flags.seed, flags.seed + flags.num_seeds):
+    folder = os.path.join(flags.output_dir, f"seed-{seed}")
+    make = functools.partial(
+      make_experiment, flags.changed(seed=seed, output_dir=folder)
+    )
+    name = make().name  # Validate all runs before training any.
+    planned.append(Planned(name, seed, make))
+  return run_each(flags, planned)
+
+
+def refuse_pipes(flags: Flags) -> None:
+  """Raises UserError if a file that each run reads is a pipe."""
+  for row in flags.rows.values():
+    if row.kind is PATH:
+      flags.refuse_pipes(row.name, filter(None, [flags[row.name]]))
+
+
+def ask(
+  flags: Flags, kind: str, answer_lines: Callable[..., object] | None = None
+) -> None:
+  """Answers what the user types, or the lines of --predict_file.
+
+  `answer_lines` is called with the model, a reader, and the reader's name.
+  """
+  names = ("predict_file", "interactive") if answer_lines else ("interactive",)
+  check_questions(flags, *names)
+  model = loaded_model.load_trained(
+    flags.output_dir, kind, **engine_options(flags)
+  )
+  flags.warn_of_trained("model", "task")
+  if flags.interactive:
+    terminal.converse(model)
+    return
+  with text_files.open_input(flags.predict_file) as (reader, name):
+    answer_lines(model, reader, name)
+
+
+def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
+  """The Experiment of the flags; its files are read and checked."""
+  init_checkpoint, folder = find_weights(flags)
+  trained = task.Settings()
+  if not flags.do_train:
+    trained = task_file.load(task, folder)
+  given = flags.given_of(field.name for field in _single_values(task))
+  settings = dataclasses.replace(trained, **given)
+  tokenizer = model_flags.load_tokenizer(flags)
+  config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+  paths = {split: flags[f"{split}_file"] for split in wanted_splits(flags)}
+  made = task(settings, tokenizer, paths)
+  return experiment(flags, made, config, init_checkpoint)
+
+
+def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:
+  if flags.interactive:
+    ask(flags, task.kind)
+    return {}
+  check_fine_tuning(flags, ["interactive"])
+  for split in wanted_splits(flags):
+    flags.require(f"{split}_file")
+    flags.require_file(f"{split}_file")
+  flags = with_initial_length(flags, task)
+  return run_seeds(flags, lambda flags: make_experiment(flags, task))
+
+
+def make(
+  task: type[Task], rows: Iterable[Flag] = (), module: str | None = None
+) -> tuple[Callable[..., dict], Callable[[], None]]:
+  """The script of a task, see `startup.script`.
+
+  `rows` are flags that differ from those of any task. --help shows the
+  docstring of `module`, by default the task's.
+  """
+
+  def run_main(flags):
+    return main(flags, task)
+
+  run_main.__module__ = module or task.__module__
+  return startup.script(run_main, flags_of(task, rows))

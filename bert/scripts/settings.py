@@ -1,0 +1,271 @@
+"""The flags of a training, what follows from them, and their checks."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import os
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+import optimization
+from bert.errors import UserError, plural
+from bert.data import text_files
+from bert.models import checkpoints, model_flags, model_folder, task_file
+from bert.engine import devices
+from bert.training import estimator
+from bert.flags import flag_table
+from bert import runtimes
+from bert.flags.values import Flags, table
+
+# Values of --use_xla as `RunConfig` takes them.
+_USE_XLA = {"auto": None, "true": True, "false": False}
+
+# Values of flags that a script does not have.
+_SHARED = table(flag_table.fine_tuning("", ""))
+
+
+class RunSettings:
+  """The values of a run's flags, as attributes, and what follows from them.
+
+  `splits`, those to read, are any of "train", "dev" and "test", and `changes`
+  are other values of flags. `flags` are all, with the values that are used.
+  """
+
+  num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
+  calibrate = False
+
+  def __init__(self, flags: Flags, splits: Iterable[str], **changes):
+    self.flags = flags.changed(
+      vocab_file=model_flags.vocab_file(flags),
+      bert_config_file=model_flags.bert_config_file(flags),
+      do_lower_case=model_flags.lower_cases(flags),
+      **changes,
+    )
+    vars(self).update({name: row.default for name, row in _SHARED.items()})
+    vars(self).update(self.flags.values)
+    self.splits = tuple(splits)
+    self.do_train = "train" in self.splits
+    self.evaluates_in_training = self.do_train and asks_to_evaluate(flags)
+    self._cluster = devices.read_cluster(os.environ.get("TF_CONFIG"))
+    self._kind = devices.choose(
+      flags.distribution_strategy, flags.use_tpu, self._cluster
+    )
+    self.use_tpu = self._kind == "tpu"
+    if self._kind in ("multi_worker", "tpu"):
+      self.strategy  # noqa: B018  Hosts must meet before one locks a folder.
+
+  def changed(self, **changes) -> RunSettings:
+    """The same settings with other values of flags."""
+    found = copy.copy(self)
+    vars(found).update(changes)
+    return found
+
+  @functools.cached_property
+  def strategy(self) -> tf.distribute.Strategy | None:
+    """The strategy for the devices. To know them, TensorFlow must load."""
+    return devices.make_strategy(self._kind, self._cluster, self.worker_timeout)
+
+  @property
+  def num_replicas(self) -> int:
+    """Number of devices that share a batch."""
+    return getattr(self.strategy, "num_replicas_in_sync", 1)
+
+  def run_config(self) -> estimator.RunConfig:
+    """The RunConfig of the Estimator."""
+    compiles = _USE_XLA[self.use_xla]
+    if self.runtime != runtimes.TENSORFLOW:
+      compiles = False  # XLA cannot compile calls of another runtime.
+    return estimator.RunConfig(
+      model_dir=self.output_dir,
+      seed=self.seed,
+      save_checkpoints_steps=self.save_checkpoints_steps,
+      keep_checkpoint_max=self.keep_checkpoint_max,
+      log_steps=self.log_steps,
+      strategy=self.strategy,
+      pad_to_max_length=bool(self.use_tpu or self.pad_to_max_length),
+      rounds_lengths=bool(compiles) and self.pad_to_max_length is None,
+      iterations_per_loop=self.iterations_per_loop
+      or (1000 if self.use_tpu else 1),
+      use_xla=compiles,
+    )
+
+  def check_batch_sizes(self) -> None:
+    """Raises UserError unless batches can be divided among the devices."""
+    evaluates = self.do_eval or self.evaluates_in_training
+    for name, is_used, parts in (
+      ("train_batch_size", self.do_train, self.gradient_accumulation_steps),
+      ("eval_batch_size", evaluates, 1),
+      ("predict_batch_size", "test" in self.splits, 1),
+    ):
+      if is_used:
+        size = getattr(self, name)
+        devices.check_batch_size(f"--{name}", size, self.num_replicas, parts)
+
+  def num_steps(self, count: int) -> int:
+    """Number of updates, with `count` rows or examples in an epoch."""
+    if self.num_train_steps is not None:
+      return self.num_train_steps
+    return int(count / self.train_batch_size * self.num_train_epochs)
+
+  def check_num_steps(self, count: int, counts_rows: bool) -> None:
+    """Raises UserError if `count` rows, or examples, do not fill a batch."""
+    if self.num_steps(count) < 1:
+      unit = "row" if counts_rows else "example"
+      raise UserError(
+        f"--num_train_epochs={self.num_train_epochs} over "
+        f"{plural(count, unit)} does not fill a batch of "
+        f"--train_batch_size={self.train_batch_size}; raise the number of "
+        f"epochs or lower the batch size"
+      )
+
+  def layer_rates(self, num_layers: int) -> optimization.LayerRates:
+    """The learning rates of the layers of a model."""
+    frozen, decay = self.freeze_layers, self.layerwise_lr_decay
+    if frozen is not None and frozen > num_layers:
+      raise UserError(
+        f"--freeze_layers={frozen} exceeds the {num_layers} layers of the "
+        f"model; lower it"
+      )
+    return optimization.LayerRates(num_layers, decay, frozen)
+
+  def make_optimization(
+    self, num_steps: int, num_layers: int
+  ) -> optimization.Optimization:
+    """What the flags say, for `optimization.minimize` to follow."""
+    warmup = self.num_warmup_steps
+    if warmup is None:
+      warmup = int(num_steps * self.warmup_proportion)
+    return optimization.Optimization(
+      self.learning_rate,
+      num_steps,
+      warmup,
+      self.layer_rates(num_layers),
+      optimizer=self.optimizer,
+      lr_schedule=self.lr_schedule,
+      adam_bias_correction=self.adam_bias_correction,
+      weight_decay=self.weight_decay,
+      max_grad_norm=self.max_grad_norm,
+      gradient_accumulation_steps=self.gradient_accumulation_steps,
+      compiles_gradients=self.use_xla == "true"
+      and self.num_replicas > 1
+      and not self.use_tpu,
+    )
+
+
+def asks_to_evaluate(flags: Flags) -> bool:
+  """Whether the flags ask for evaluations during training."""
+  names = ("eval_steps", "keep_best", "early_stopping_patience")
+  return any(map(flags.get, names))
+
+
+def wanted_splits(flags: Flags) -> list[str]:
+  """The data splits that the flags of a fine-tuning run need."""
+  evaluates = flags.do_eval or (flags.do_train and asks_to_evaluate(flags))
+  wanted = flags.do_train, evaluates, flags.do_predict
+  return list(itertools.compress(("train", "dev", "test"), wanted))
+
+
+def check_devices(flags: Flags) -> bool:
+  """Whether to run on a TPU."""
+  if not (flags.use_tpu or flags.get("distribution_strategy") == "tpu"):
+    return False
+  name = flags.tpu_name or flags.master or "local"
+  if name != "local":
+    raise UserError(
+      f"--tpu_name={name}: run this command on the virtual machine of the TPU "
+      f"with --tpu_name=local"
+    )
+  return True
+
+
+def check_training(flags: Flags, *runs: str) -> None:
+  """Checks the flags of a training, and warns of those without effect."""
+  flags.require("output_dir")
+  if flags.dry_run:
+    flags.require("do_train", value="it, as --dry_run plans a training")
+  if flags.do_train:  # The number of devices is not known yet.
+    devices.check_batch_size(
+      "--train_batch_size",
+      flags.train_batch_size,
+      micro_batches=flags.gradient_accumulation_steps,
+    )
+  on_tpu = ["tpu"] if check_devices(flags) else []
+  flags.warn_of_unused("data", *runs, *on_tpu)
+
+
+def check_fine_tuning(
+  flags: Flags, questions: Iterable[str], *runs: str
+) -> None:
+  """Checks the flags of a fine-tuning run, and warns of those it ignores.
+
+  `questions` are the flags that ask a trained model instead, and `runs` is what
+  is done beside the splits that are read.
+  """
+  splits = wanted_splits(flags)
+  for name in ("runtime", "precision") if flags.do_train else ():
+    if flags[name] not in (runtimes.TENSORFLOW, *runtimes.PRECISIONS):
+      raise UserError(
+        f"--{name}={flags[name]} is for a trained model; omit it, or --do_train"
+      )
+  runtimes.check_runtime(flags.runtime, flags.precision)
+  sample = [] if flags.get("dev_file") else ["sample"]
+  taught = ["teacher"] if flags.teacher else []
+  check_training(flags, *splits, *sample, *taught, *runs)
+  if flags.teacher and flags.unlabeled_file:
+    flags.require_file("unlabeled_file")
+    flags.refuse_pipes("unlabeled_file", [flags.unlabeled_file])
+  flags.require_one("do_train", "do_eval", "do_predict", *questions)
+
+
+def check_questions(flags: Flags, *names: str) -> None:
+  """Checks the flags of a command that asks a model by one of `names`."""
+  flags.require("output_dir")
+  flags.check_exclusive(*names, "do_train", "do_eval", "do_predict")
+  path = flags.get("predict_file")
+  if path and path != text_files.STREAM:
+    flags.require_file("predict_file")
+    name = path.lower().removesuffix(".gz")
+    if name.endswith((".csv", ".json", ".jsonl", ".parquet")):
+      raise UserError(
+        f"--predict_file={path} would be read as lines of text; pass a table "
+        f"as --test_file, with --do_predict"
+      )
+  flags.warn_of_unused()
+
+
+def engine_options(flags: Flags) -> dict[str, object]:
+  """The options of `bert.load` for a command that asks a trained model."""
+  options = {"precision": flags.precision, "runtime": flags.runtime}
+  runtimes.check_runtime(**options)
+  return {"batch_size": flags.predict_batch_size, **options}
+
+
+def find_weights(flags: Flags) -> tuple[str | None, str | None]:
+  """The initial checkpoint of a run that the flags describe, and its folder.
+
+  A run that does not train uses the model in --output_dir, by default.
+  """
+  init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
+  if not flags.do_train:
+    task_file.check_is_used(output_dir, init_checkpoint)
+    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+  if init_checkpoint is not None:
+    checkpoints.find_checkpoint(init_checkpoint)
+  folder = model_folder.weights_folder(output_dir, init_checkpoint)
+  if not (flags.do_train or folder):
+    raise no_trained_model(output_dir, init_checkpoint)
+  return init_checkpoint, folder
+
+
+def no_trained_model(output_dir: str, init_checkpoint: str | None) -> UserError:
+  """The error of an evaluation or prediction without a trained model."""
+  folders = f"--output_dir={output_dir}"
+  if init_checkpoint:
+    folders += f" or --init_checkpoint={init_checkpoint}"
+  return UserError(
+    f"no trained model in {folders}; add --do_train, or pass the model as "
+    f"--init_checkpoint"
+  )

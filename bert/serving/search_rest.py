@@ -1,0 +1,170 @@
+"""Requests for vectors, similarities, search and reranking.
+
+    reader = Reader(model, "faq", searcher)
+    reader.read_answer(model, {"query": "Where is my order?", "top_k": 3})
+
+Clients of OpenAI's embeddings, and of Cohere's and Jina's reranking, work.
+"""
+
+import base64
+
+import numpy as np
+
+from bert.errors import UserError, plural
+from bert.serving import rest
+from bert.serving.rest import Call
+from bert.serving.server_page import Form
+from bert.search import search, text_index
+from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
+from bert.engine.loaded_model import LoadedModel
+from bert.search.search import Reranker, Searcher
+from bert.search.text_index import input_of
+from bert.contract.task import Field
+
+# Hits of a search.
+_TOP_K, _MOST_HITS = 10, 1000
+
+
+class Reader:
+  """Reads the requests that only some models answer; see `server.make_app`.
+
+  Its `form` is what the server's page asks for.
+  """
+
+  def __init__(
+    self,
+    model: LoadedModel,
+    name: str,
+    searcher: Searcher | None = None,
+    relevant_label: str | None = None,
+  ):
+    self._name, self._searcher = name, searcher
+    self._relevant_label = relevant_label
+    self._gives_vectors = "vector" in model.outputs
+    self.form = Form(model.kind, model.fields)
+    if searcher:
+      found = f"Search among {plural(len(searcher.index), 'text')}"
+      self.form = Form(found, [Field("query")], "Search")
+    elif self._gives_vectors:
+      fields = [Field("text_a"), Field("text_b")]
+      self.form = Form("Similarity of two texts", fields, "Compare")
+
+  def read_answer(self, model: LoadedModel, body: object) -> Call:
+    """A search, two texts to compare, or what `rest.read_answer` reads."""
+    names = set(body) if isinstance(body, dict) else set()
+    if self._searcher and "query" in names:
+      return self._read_search(model, body)
+    if self._gives_vectors and {"text_a", "text_b"} <= names:
+      rest.check_keys(body, ("text_a", "text_b"))
+      items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
+
+      def respond(answers):
+        a, b = text_index.unit_vectors(answers)
+        return {"similarity": round(float(a @ b), 6)}
+
+      return Call(items, respond, rounds=False)
+    return rest.read_answer(model, body)
+
+  def _read_search(self, model, body):
+    rest.check_keys(body, ("query",), "top_k")
+    query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
+    item = input_of(model, query, QUERY_PROMPTS, "query")
+    search.check_query(model, query, "query")
+
+    def respond(answers):
+      vectors = text_index.unit_vectors(answers)
+      (hits,) = self._searcher.find([query], vectors, count)
+      return {"hits": [hit.to_dict() for hit in hits]}
+
+    return Call([item], respond, rounds=False)
+
+  def read_embeddings(self, model: LoadedModel, body: object) -> Call:
+    """A request in OpenAI's form: a text, or a list of texts."""
+    self._check_model(body, ("input",), "encoding_format", "dimensions")
+    encoded = np.ndarray.tolist
+    if body.get("encoding_format") == "base64":
+      encoded = _base64
+    width, given = _number(body, "dimensions"), body["input"]
+    items = [
+      input_of(model, text, (), f"input[{index}]")
+      for index, text in enumerate(
+        rest.check_list([given] if isinstance(given, str) else given, "input")
+      )
+    ]
+
+    def respond(answers):
+      vectors = [answer["vector"] for answer in answers]
+      if width:
+        vectors = list(text_index.unit_vectors(answers, width))
+      data = [
+        {"object": "embedding", "index": index, "embedding": encoded(v)}
+        for index, v in enumerate(vectors)
+      ]
+      count = _count_pieces(model, items)
+      usage = {"prompt_tokens": count, "total_tokens": count}
+      fields = {"object": "list", "data": data, "model": self._name}
+      return {**fields, "usage": usage}
+
+    return Call(items, respond, rounds=False)
+
+  def read_rerank(self, model: LoadedModel, body: object) -> Call:
+    """A query and documents; a model of vectors scores them by cosines."""
+    reranker = None
+    if not self._gives_vectors:
+      reranker = Reranker(model, self._relevant_label)
+    self._check_model(body, ("query", "documents"), "top_n", "return_documents")
+    query = body["query"]
+    texts = [
+      document.get("text") if isinstance(document, dict) else document
+      for document in rest.check_list(body["documents"], "documents")
+    ]
+    top_n = _number(body, "top_n")
+    items = [] if reranker else [input_of(model, query, QUERY_PROMPTS, "query")]
+    for index, text in enumerate(texts):
+      where = f"documents[{index}]"
+      if reranker:
+        items.append(model.parse((query, text), where))
+      else:
+        items.append(input_of(model, text, DOCUMENT_PROMPTS, where))
+
+    def respond(answers):
+      if reranker:
+        scores = list(map(reranker.score, answers))
+      else:
+        vectors = text_index.unit_vectors(answers)
+        scores = (vectors[1:] @ vectors[0]).tolist()
+      order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_n]
+      results = [{"index": i, "relevance_score": scores[i]} for i in order]
+      if body.get("return_documents"):
+        for result in results:
+          result["document"] = {"text": texts[result["index"]]}
+      return {"model": self._name, "results": results}
+
+    return Call(items, respond, rounds=False)
+
+  def _check_model(self, body, required, *optional):
+    """Raises UserError for a wrong key, or the name of another model."""
+    rest.check_keys(body, required, "model", "user", *optional)
+    name = body.get("model", self._name)
+    if name != self._name:
+      raise UserError(f"model={name!r} is not served; there is {self._name!r}")
+
+
+def _number(body, name, default=None, most=None):
+  value = body.get(name)
+  if value is None:
+    return default
+  if type(value) is not int or not 1 <= value <= (most or value):
+    limit = f" to {most}" if most else ""
+    raise UserError(f"{name}={value!r} is not a whole number from 1{limit}")
+  return value
+
+
+def _base64(vector):
+  return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def _count_pieces(model, items):
+  examples = [model.task.example(*item) for item in items]
+  rows = [row for e in examples for row in model.task.rows(e, False)]
+  return sum(int(np.sum(row["input_mask"])) for row in rows)

@@ -1,0 +1,76 @@
+"""How the model that a training starts from does on the same rows."""
+
+import functools
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert import metrics
+from bert.tasks.classification import labels as label_types
+from bert.engine import loaded_model
+from bert.tasks.classification.examples import InputExample, without_label
+from bert.models import checkpoints, model_folder
+
+
+def find_folder(init_checkpoint: str | None) -> str | None:
+  """The folder of a finished model that is the checkpoint, or None."""
+  folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
+  if not folder or not model_folder.is_finished(folder):
+    return None
+  found, own = map(checkpoints.find_checkpoint, (init_checkpoint, folder))
+  return folder if os.path.abspath(found) == os.path.abspath(own) else None
+
+
+def scores(
+  folder: str,
+  label_type: label_types.LabelType,
+  names: Sequence[str],
+  examples: Sequence[InputExample],
+  truth: np.ndarray,
+  predictions: np.ndarray,
+) -> tuple[dict[str, tuple[float, float]], int]:
+  """The metrics of the classifier in a folder, each with that of predictions.
+
+  Both are without the rows whose labels are new to the classifier, which are
+  counted, too. There are none if it has other labels. Labels and predictions of
+  the examples are [rows] or [rows, C], as from `label_type.predictions`.
+  """
+  model = loaded_model.load(folder)
+  task = model.task
+  task.name = f"the initial model, {folder}"
+  is_new = np.array([name not in task.labels for name in label_type.labels])
+  has_others = label_type.labels and sum(~is_new) < 2
+  if has_others or task.settings.kind != label_type.kind:
+    return {}, 0
+  rows = np.arange(len(truth))
+  if label_type.labels:
+    rows = rows[~(is_new[truth] if truth.ndim == 1 else truth @ is_new > 0)]
+  if not (known := [without_label(examples[row]) for row in rows]):
+    return {}, 0
+  found = np.stack(list(map(task.probabilities, model.answer_examples(known))))
+  found = _translated(task.label_type.predictions(found), task, label_type)
+  both = {}
+  for key in names:
+    metric = metrics.METRICS[key]
+    if key == "f1_macro" and truth.ndim == 1:
+      metric = functools.partial(metric, without=np.flatnonzero(is_new))
+    pair = (metric(truth[rows], x) for x in (found, predictions[rows]))
+    both[f"eval_{key}"] = tuple(pair)
+  return both, len(truth) - len(known)
+
+
+def _translated(predictions, task, label_type):
+  """The predictions of another model by the ids of a label type."""
+  ids = {label: index for index, label in enumerate(label_type.labels)}
+  if label_type.kind == "regression":
+    return predictions
+  if label_type.kind == "classification":
+    # Labels that the rows do not have get further ids.
+    known = [ids.get(name, len(ids) + i) for i, name in enumerate(task.labels)]
+    return np.array(known)[predictions]
+  found = np.zeros([len(predictions), len(ids)], np.int64)
+  for column, label in enumerate(task.labels):
+    if label in ids:
+      found[:, ids[label]] = predictions[:, column]
+  return found

@@ -1,0 +1,616 @@
+"""Classification of texts and pairs: a linear layer on BERT's pooled output.
+
+Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
+a number; see `bert/tasks/classification/labels.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert import layers
+import modeling
+import tokenization
+from bert.errors import UserError, plural
+from bert.data import files
+from bert.tasks.classification import page as classification_report
+from bert.tasks.classification import (
+  calibration,
+  glue,
+  initial_model,
+  prediction_files,
+  seen_rows,
+  tabular,
+)
+from bert.tasks.classification import labels as label_types
+from bert.tasks.classification.examples import (
+  DataProcessor,
+  InputExample,
+  content_hash,
+  convert_example,
+  feature_row,
+  feature_spec,
+  label_id,
+  without_label,
+)
+from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
+from bert import metrics
+from bert.contract import distillation, ops
+from bert.training import estimator
+from bert.models import huggingface_config, task_file
+from bert.training.model_fn import model_fn_builder_of
+from bert.contract.task import (
+  Field,
+  Outputs,
+  RowSet,
+  Settings,
+  Task,
+  label_fields,
+)
+
+# Theirs of the kinds of labels, in Hugging Face's format.
+PROBLEM_TYPES = {
+  "classification": "single_label_classification",
+  "multilabel": "multi_label_classification",
+  "regression": "regression",
+}
+
+
+# Rows of a label, of which fewer would get too large a weight.
+_FEW_ROWS = 10
+
+# Steps of float32 within a deviation, of which fewer are worth a warning.
+_LEAST_STEPS = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierSettings(Settings):
+  """What a classifier must remember."""
+
+  kind: str = "classification"  # a key of `labels.KINDS`
+  labels: tuple[str, ...] = ()  # in the order of the outputs; none for numbers
+  mean: float = 0.0  # with the deviation, the scale of numbers
+  deviation: float = 1.0
+  long_text: str = "head"  # one of `examples.LONG_TEXT`
+  is_pair: bool | None = None  # whether examples have two texts, if known
+  # Divide the logits, by --calibrate: one, or one for each of several labels.
+  temperatures: tuple[float, ...] = ()
+  # The rows that it and the models before it have seen, see `seen_rows`.
+  held_out: str = ""
+  trained_on: str = ""
+  fixed = (
+    *("kind", "labels", "mean", "deviation", "is_pair"),
+    *("held_out", "trained_on"),
+  )
+
+  def seen(self) -> SeenRows | None:
+    """The rows that the model has seen; None if they are not known."""
+    decode = seen_rows.decode
+    found = SeenRows(decode(self.held_out), decode(self.trained_on))
+    return found if found.trained_on else None
+
+  def with_seen(self, seen: SeenRows | None):
+    """Settings with the rows that a model has seen."""
+    encoded = map(seen_rows.encode, seen or NO_ROWS)
+    return dataclasses.replace(
+      self, **dict(zip(SeenRows._fields, encoded, strict=True))
+    )
+
+  def label_type(self) -> label_types.LabelType:
+    if self.kind == label_types.Regression.kind:
+      return label_types.Regression(self.mean, self.deviation)
+    return label_types.KINDS[self.kind](self.labels)
+
+  def with_label_type(self, label_type: label_types.LabelType):
+    return dataclasses.replace(
+      self,
+      kind=label_type.kind,
+      labels=tuple(label_type.labels),
+      mean=getattr(label_type, "mean", 0.0),
+      deviation=getattr(label_type, "deviation", 1.0),
+    )
+
+
+class Prediction(NamedTuple):
+  """The answer to an example."""
+
+  logits: np.ndarray  # float [C], the mean over its rows
+  label: int | float | np.ndarray  # encoded; any value if it is not known
+
+
+def _warn_of_lost_digits(settings):
+  """Warns if float32 holds few digits of numbers beside their mean."""
+  step = np.spacing(np.float32(abs(settings.mean))).item()
+  if step * _LEAST_STEPS > settings.deviation:
+    logging.warning(
+      "The numbers of the training set are %.3g with a deviation of %.3g. In "
+      "Hugging Face's format they are float32, in steps of %.2g; the model in "
+      "its own format, which adds the mean last, is more exact",
+      settings.mean,
+      settings.deviation,
+      step,
+    )
+
+
+def create_model(
+  bert_config: modeling.BertConfig,
+  is_training: bool,
+  input_ids: tf.Tensor,
+  input_mask: tf.Tensor,
+  segment_ids: tf.Tensor,
+  labels: tf.Tensor,
+  num_labels: int,
+  use_one_hot_embeddings: bool,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+  """BERT with a softmax classifier, on integers [B, S] and labels [B].
+
+  Returns loss (scalar), per_example_loss [B], logits and probabilities [B, C].
+  """
+  bert = modeling.BertModel(
+    bert_config,
+    is_training,
+    input_ids,
+    input_mask,
+    segment_ids,
+    use_one_hot_embeddings,
+  )
+  logits = layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
+  per_example_loss = layers.cross_entropy(logits, labels)
+  loss = tf.reduce_mean(per_example_loss)
+  return loss, per_example_loss, logits, tf.nn.softmax(logits)
+
+
+def model_fn_builder(
+  bert_config: modeling.BertConfig,
+  num_labels: int,
+  init_checkpoint: str | None,
+  learning_rate: float,
+  num_train_steps: int | None,
+  num_warmup_steps: int | None,
+  use_tpu: bool,
+  use_one_hot_embeddings: bool,
+  precision: str = "float32",
+) -> Callable[..., estimator.EstimatorSpec]:
+  """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
+
+  See `create_optimizer` for the rates and steps. `use_tpu` has no effect; the
+  strategy knows the device.
+  """
+  names = tuple(map(str, range(num_labels)))
+  settings = ClassifierSettings(labels=names)
+  build = model_fn_builder_of(lambda config: ClassificationTask(settings))
+  return build(
+    *(bert_config, init_checkpoint, learning_rate, num_train_steps),
+    *(num_warmup_steps, use_tpu, use_one_hot_embeddings, precision),
+  )
+
+
+class ClassificationTask(Task):
+  """A classification or regression task.
+
+  Args:
+    processor, data_dir: the DataProcessor of its files, and their folder.
+    metric_names: keys of `metrics.METRICS`; the first selects the best model.
+    balances_labels: whether to give all labels equal weight in training.
+    submission_dir: folder for GLUE's submission files.
+    initial_folder: of the classifier that a training starts from, if there is
+      one; the report compares with it.
+  """
+
+  kind = "classification"
+  Settings = ClassifierSettings
+  finds_duplicates = True
+  scores_rows = True
+  style = classification_report.STYLE
+
+  def __init__(
+    self,
+    settings: ClassifierSettings,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    name: str = "",
+    processor: DataProcessor | None = None,
+    data_dir: str | None = None,
+    metric_names: Sequence[str] = ("accuracy",),
+    balances_labels: bool = False,
+    submission_dir: str | None = None,
+    initial_folder: str | None = None,
+  ):
+    super().__init__(settings, tokenizer)
+    self.name = name
+    self.metrics = tuple(metric_names)
+    self.label_type = settings.label_type()
+    self._processor = processor
+    self._data_dir = data_dir
+    self._balances_labels = balances_labels
+    self._label_weights = None
+    self._can_balance = False
+    self._submission_dir = submission_dir
+    self._initial_folder = initial_folder
+    self._hashes = {}
+    self._seen = self._seen_before = settings.seen() or NO_ROWS
+
+  # Inference.
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    default = "regression" if len(head.labels) == 1 else "classification"
+    by_type = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+    kind = by_type.get(head.problem_type, default)
+    labels = () if kind == "regression" else tuple(head.labels)
+    return {"kind": kind, "labels": labels}
+
+  def head_fields(self) -> dict:
+    labels = self.labels or ["LABEL_0"]
+    problem_type = PROBLEM_TYPES[self.settings.kind]
+    return {**label_fields(labels), "problem_type": problem_type}
+
+  def portable(self, weights: dict[str, np.ndarray]) -> ClassifierSettings:
+    """Makes an output layer yield a regression's numbers, or be calibrated."""
+    settings = self.settings
+    if settings.temperatures:
+      factors = np.float32(1) / np.float32(settings.temperatures)
+      weights["output_bias"] = weights["output_bias"] * factors
+      factors = factors[:, np.newaxis]
+      weights["output_weights"] = weights["output_weights"] * factors
+    if settings.kind == "regression":
+      _warn_of_lost_digits(settings)
+      scale = np.float32(settings.deviation)
+      weights["output_weights"] = weights["output_weights"] * scale
+      bias = weights["output_bias"] * scale + np.float32(settings.mean)
+      weights["output_bias"] = bias
+    return dataclasses.replace(
+      settings, mean=0.0, deviation=1.0, temperatures=()
+    )
+
+  @property
+  def inputs(self) -> tuple[Field, ...]:
+    if self.settings.is_pair is None:
+      return (Field("text"), Field("text_b", default=""))
+    names = ("text_a", "text_b") if self.settings.is_pair else ("text",)
+    return tuple(map(Field, names))
+
+  @property
+  def output_types(self) -> tuple[tuple[str, str], ...]:
+    if not self.labels:
+      return (("value", "DT_FLOAT"),)
+    texts = ("label", "DT_STRING"), ("labels", "DT_STRING")
+    return (*texts, ("probabilities", "DT_FLOAT"))
+
+  def example(self, text_a: str, text_b: str = "") -> InputExample:
+    return InputExample("", text_a, text_b or None)
+
+  def rows(self, example: InputExample, is_training: bool) -> list[Mapping]:
+    return list(map(feature_row, self._convert(example)))
+
+  def _convert(self, example):
+    return convert_example(
+      example,
+      self.label_type,
+      self.settings.max_seq_length,
+      self.tokenizer,
+      self.settings.long_text,
+    )
+
+  def feature_spec(self, is_training: bool) -> dict:
+    return feature_spec(self.settings.max_seq_length, self.label_type)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The output layer's weights [C, H] and bias [C]."""
+    return layers.output_shapes(config.hidden_size, self.label_type.num_outputs)
+
+  def output_labels(self) -> dict[str, tuple[str, ...]]:
+    # A number is an output without a name.
+    names = tuple(self.labels) or ("",)
+    return dict.fromkeys(layers.output_shapes(0, 0), names)
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """Logits [B, C] of the pooled output, and their probabilities."""
+    del features
+    size = self.label_type.num_outputs
+    logits = ops.output_layer(bert.get_pooled_output(), size)
+    if self.settings.temperatures:
+      factors = [1 / value for value in self.settings.temperatures]
+      logits = ops.linear(logits, factors, 0.0)
+    if self.settings.kind == "classification":
+      probabilities = ops.softmax(logits)
+    elif self.settings.kind == "multilabel":
+      probabilities = ops.sigmoid(logits)
+    else:
+      scale = self.settings.deviation, self.settings.mean
+      probabilities = ops.linear(logits, *scale)
+    return {"logits": logits, "probabilities": probabilities}
+
+  def output_axes(self) -> dict[str, Sequence[str | int]]:
+    axes = (self.label_type.num_outputs,)
+    return {"logits": axes, "probabilities": axes}
+
+  def soft_targets(self) -> dict[str, Sequence[int]]:
+    """The logits; the numbers of a regression, in any scale."""
+    name = "logits" if self.labels else "probabilities"
+    return {name: (self.label_type.num_outputs,)}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """The divergence of each row; of numbers, their squared error."""
+    if self.settings.kind == "classification":
+      return super().soft_loss(outputs, features, temperature)
+    if self.settings.kind == "multilabel":
+      targets = features[distillation.PREFIX + "logits"]
+      return distillation.binary_divergence(
+        outputs["logits"], targets, temperature
+      )
+    targets = features[distillation.PREFIX + "probabilities"]
+    errors = (outputs["probabilities"] - targets) / self.settings.deviation
+    return tf.square(errors[:, 0])
+
+  def answer(
+    self, example: InputExample, predictions: Sequence[Mapping]
+  ) -> Prediction:
+    logits = np.mean([row["logits"] for row in predictions], axis=0)
+    return Prediction(logits, predictions[0]["label_ids"])
+
+  def public(self, answer: Prediction) -> dict:
+    """`label`, `labels` and their `probabilities`; of a regression, `value`."""
+    row = self.probabilities(answer)
+    if not self.labels:
+      return {"value": float(row[0])}  # It is rounded.
+    return {
+      "label": label_types.predicted_text(self.label_type, row),
+      "labels": list(self.labels),
+      "probabilities": row.tolist(),
+    }
+
+  def probabilities(self, answer: Prediction) -> np.ndarray:
+    """The probability of each label [C], or the number [1]."""
+    return np.asarray(self.label_type.probabilities(answer.logits[None]))[0]
+
+  def describe(self, answer: Prediction) -> str:
+    row = self.probabilities(answer)
+    text = label_types.predicted_text(self.label_type, row)
+    if not self.labels:
+      return text
+    ranked = sorted(zip(row.tolist(), self.labels, strict=True), reverse=True)
+    shares = (f"{label} {p:.1%}" for p, label in ranked)
+    return f"{text or 'no label'}   ({', '.join(shares)})"
+
+  # Training.
+
+  def examples(self, split: str) -> dict[str, Sequence[InputExample]]:
+    sets = self._processor.get_example_sets(self._data_dir, split)
+    if split == "test":
+      sets = {suffix: list(map(without_label, sets[suffix])) for suffix in sets}
+    for suffix, examples in sets.items():
+      if split != "train":
+        self._check_texts(examples, split)
+      self._hashes[split + suffix] = content_hash(
+        [e.text_a, e.text_b, e.label] for e in examples
+      )
+      if split != "test":
+        label_ids = [label_id(e, self.label_type) for e in examples]
+      if split == "train":
+        is_pair = any(e.text_b is not None for e in examples[:1])
+        self.settings = dataclasses.replace(self.settings, is_pair=is_pair)
+        self._set_weights(label_ids)
+        held_out = self._processor.held_out_examples()
+        self._add_seen(held_out=held_out, trained_on=examples)
+      elif split == "dev":
+        self._add_seen(held_out=examples)
+    return sets
+
+  def _check_texts(self, examples, split):
+    """Raises UserError if the model was trained on another number of texts."""
+    on_pairs = self.settings.is_pair
+    is_table = isinstance(self._processor, tabular.TableProcessor)
+    # A processor of a user's own may mix single texts and pairs.
+    if on_pairs is None or not (is_table or hasattr(self._processor, "task")):
+      return
+    if {e.text_b is not None for e in examples} == {not on_pairs}:
+      names = ("single texts", "pairs of texts")
+      flag = f"--task_name={self.name}"
+      remedy = "pass the task that it was trained on"
+      if is_table:
+        flag, remedy = "--text_b_column", "pass it" if on_pairs else "omit it"
+      raise UserError(
+        f"{flag}: the {split} set has {names[not on_pairs]}, but the model was "
+        f"trained on {names[on_pairs]}; {remedy}"
+      )
+
+  def _add_seen(self, **rows):
+    self._seen = self._seen.adding(**rows)
+    self.settings = self.settings.with_seen(self._seen)
+
+  def _set_weights(self, label_ids):
+    if self._balances_labels:
+      self._label_weights = self.label_type.balanced_weights(label_ids)
+
+  def features(
+    self, examples: Iterable[InputExample], is_training: bool
+  ) -> Iterator[list[Mapping]]:
+    """Yields the rows of each example; logs how many were truncated."""
+    count = truncated = 0
+    label_ids = []  # Of rows: the loss counts each window of a text.
+    for example in examples:
+      rows = self._convert(example)
+      count += 1
+      truncated += rows[0].was_cut
+      label_ids += [row.label_id for row in rows]
+      yield list(map(feature_row, rows))
+    if is_training:
+      self._set_weights(label_ids)
+    if truncated:
+      logging.info(
+        "Truncated %d of %s (%.1f %%) to --max_seq_length=%d%s",
+        truncated,
+        plural(count, "example"),
+        100 * truncated / count,
+        self.settings.max_seq_length,
+        f" for {self.name}" if self.name else "",
+      )
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Warns of rare or doubtful labels, and of rows in both data sets."""
+    for train in row_sets.get("train", ()):
+      fewest = tabular.log_rare_labels(train.examples, self.label_type)
+      self._can_balance = not self._balances_labels and fewest >= _FEW_ROWS
+      tabular.log_doubtful_labels(train.examples, self.label_type)
+      if self._label_weights:
+        shown = zip(self.labels, self._label_weights, strict=True)
+        logging.info(
+          "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
+        )
+      for dev in row_sets.get("dev", ()):
+        tabular.log_duplicates(self.name, train.examples, dev.examples)
+    if self._processor:
+      self._processor.log_data()
+    for dev in row_sets.get("dev", ()):
+      seen = self._seen_before.trained_on
+      seen_rows.log_seen(self.name, dev.examples, seen)
+
+  def before_updates(self, folder: str) -> None:
+    """Forgets the temperatures that were found with the weights of before."""
+    if self.settings.temperatures:
+      self.settings = dataclasses.replace(self.settings, temperatures=())
+      path = os.path.join(folder, task_file.NAME)
+      files.write_file(path, task_file.content(self.kind, self.settings))
+      logging.info("%s: the calibration goes, because weights change", path)
+
+  def data_hashes(self) -> dict[str, str]:
+    return self._hashes
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """Logits [B, C] and the loss of each row."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    found = self.head(ops.TensorOps(is_training), bert, features)
+    loss = self.label_type.per_example_loss(
+      found["logits"],
+      features["label_ids"],
+      self._label_weights if is_training else None,
+    )
+    if is_training:
+      loss = self.with_soft_loss(loss, found, features)
+    predictions = found | {"label_ids": features["label_ids"]}
+    return Outputs(per_example_loss=loss, predictions=predictions)
+
+  # Evaluation and prediction.
+
+  def calibrate(self, answers: Iterable[Prediction]) -> None:
+    logits, label_ids = map(np.stack, zip(*answers, strict=True))
+    before = np.array(self.settings.temperatures or 1.0)
+    found = calibration.fit_temperatures(logits * before, label_ids)
+    self.settings = dataclasses.replace(self.settings, temperatures=found)
+    shown = ", ".join(f"{value:.3g}" for value in found)
+    logging.info("Calibrated with the temperature %s", shown)
+    if 1.0 in found:
+      logging.warning(
+        "--calibrate: without errors, the development set does not show how "
+        "sure the model may be, so probabilities stay; calibrate on more rows"
+      )
+
+  def score(
+    self, rows: RowSet, answers: Iterable[Prediction]
+  ) -> classification_report.ClassifiedSet:
+    label_type = self.label_type
+    logits, label_ids = map(np.stack, zip(*answers, strict=True))
+    losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
+    probabilities = np.asarray(label_type.probabilities(logits))
+    truth = label_type.truth(label_ids)
+    predictions = label_type.predictions(probabilities)
+    loss = float(np.mean(losses, dtype=np.float64))
+    results = metrics.compute(self.metrics, truth, predictions)
+    results |= {"eval_loss": loss, "loss": loss}
+    return classification_report.ClassifiedSet(
+      rows.name,
+      label_type,
+      results,
+      truth,
+      probabilities,
+      losses,
+      rows.examples,
+      self._uncalibrated(logits),
+      rows.suffix,
+      can_balance=self._can_balance,
+    )
+
+  def _uncalibrated(self, logits):
+    """The probabilities without temperatures; None if there are none."""
+    if not self.settings.temperatures:
+      return None
+    raw = logits * np.float32(self.settings.temperatures)
+    return np.asarray(self.label_type.probabilities(raw))
+
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable[Prediction]
+  ) -> None:
+    label_type = self.label_type
+    logits = [answer.logits for answer in answers]
+    probabilities = np.asarray(
+      label_type.probabilities(np.reshape(logits, [-1, label_type.num_outputs]))
+    )
+    contents = {
+      "test_results": "".join(
+        "\t".join(map(str, row)) + "\n" for row in probabilities
+      ),
+      "test_predictions": prediction_files.predictions_table(
+        label_type, rows.examples, probabilities
+      ),
+    }
+    paths = [f"{folder}/{name}{rows.suffix}.tsv" for name in contents]
+    contents = dict(zip(paths, contents.values(), strict=True))
+    predictions = label_type.predictions(probabilities).tolist()
+    contents |= self._submission(rows.suffix, predictions)
+    files.write_files(contents)
+    logging.info("%s: %s", paths[-1], plural(len(predictions), "row"))
+
+  def _submission(self, suffix, predictions):
+    """GLUE's file of predictions, if it has one: dict from path to text."""
+    task = getattr(self._processor, "task", None)
+    # A processor of a user's own may have other labels than its base class.
+    has_its_labels = task and list(self.labels) == list(task.labels)
+    if not (has_its_labels and task.submission):
+      return {}
+    files.makedirs(self._submission_dir)
+    path = os.path.join(self._submission_dir, task.submission[suffix])
+    return {path: glue.submission_lines(task, predictions)}
+
+  def section(
+    self, key: str, evaluation: classification_report.ClassifiedSet
+  ) -> str:
+    """The scores and errors, also of the model that the training began with."""
+    if self._initial_folder:
+      evaluation.initial, evaluation.num_new = initial_model.scores(
+        self._initial_folder,
+        self.label_type,
+        self.metrics,
+        evaluation.examples,
+        evaluation.label_ids,
+        evaluation.predictions,
+      )
+    new = evaluation.num_new
+    left_out = f" (without {plural(new, 'row')} with labels that are new to it)"
+    for name, (before, after) in (evaluation.initial or {}).items():
+      line = f"{evaluation.name}: {name} {after:.4f}; that of the initial model"
+      logging.info("%s is %.4f%s", line, before, left_out if new else "")
+    return classification_report.section(key, evaluation)
+
+  def finish(
+    self,
+    folder: str,
+    evaluations: Sequence[classification_report.ClassifiedSet],
+  ) -> None:
+    """Writes dev_predictions.tsv, with the given labels."""
+    for found in evaluations:
+      path = os.path.join(folder, f"dev_predictions{found.suffix}.tsv")
+      table = prediction_files.predictions_table(
+        self.label_type, found.examples, found.probabilities, shows_given=True
+      )
+      files.write_file(path, table)

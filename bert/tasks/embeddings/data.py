@@ -1,0 +1,110 @@
+"""Pairs of texts with a close meaning, queries and their documents, in tables.
+
+read_pairs("faq.csv", Columns("question", "answer"))
+read_retrieval("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+from bert.data import tables
+from bert.tasks.classification.labels import as_number
+
+
+class Pair(NamedTuple):
+  """Two texts of a close meaning, or a query and a document that answers it."""
+
+  where: str  # its file and line
+  text_a: str
+  text_b: str
+  negatives: tuple[str, ...] = ()  # look close to `text_a`, and are not
+  score: float | None = None  # how close both texts are; None if all pairs are
+
+  def after(self, query: str, document: str) -> Pair:
+    """The pair with a prompt before its first text, and one before others."""
+    return self._replace(
+      text_a=query + self.text_a,
+      text_b=document + self.text_b,
+      negatives=tuple(document + text for text in self.negatives),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+  """The columns of a table by name or index, as the flags name them.
+
+  See `tables.read_table` for the rest.
+  """
+
+  text_a_column: str = "text_a"
+  text_b_column: str = "text_b"
+  negative_column: str | None = None  # or several, separated by commas
+  score_column: str | None = None
+  label_column: str | None = None  # 1 for texts of a close meaning, else 0
+  header: bool = True
+  delimiter: str | None = None
+  encoding: str | None = None
+
+
+def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
+  """The pairs of a table, with scores or labels except for "test".
+
+  Only "train" has negatives.
+  """
+  table = tables.read_table(
+    path, columns.header, columns.delimiter, columns.encoding
+  )
+
+  def indices(flag, several=False):
+    names = getattr(columns, flag)
+    names = names.split(",") if several and names else [names]
+    return [
+      (table.column_index(name, flag), f"--{flag}={name}")
+      for name in names
+      if name is not None
+    ]
+
+  texts = [*indices("text_a_column"), *indices("text_b_column")]
+  negatives = indices("negative_column", True) if split == "train" else []
+  numbers, is_label = [], columns.label_column is not None
+  if split != "test":
+    numbers = [*indices("score_column"), *indices("label_column")]
+  found = []
+  for row, line in zip(table.rows, table.lines, strict=True):
+    where = f"{path}:{line}"
+    pair = Pair(
+      where,
+      *(text_of(row[i], f"{where}: {flag}") for i, flag in texts),
+      negatives=tuple(_negatives(row, negatives, where)),
+    )
+    for index, flag in numbers:
+      score = score_of(row[index], f"{where}: {flag}", is_label)
+      pair = pair._replace(score=score)
+    found.append(pair)
+  return found
+
+
+def text_of(value, cell):
+  """The text in a cell, which must not be empty."""
+  if not isinstance(value, str) or not value.strip():
+    raise tables.wrong_cell(cell, value, "a text")
+  return value
+
+
+def _negatives(row, indices, where):
+  """Yields the negatives of a row, of which some cells may be empty."""
+  for index, flag in indices:
+    value = row[index]
+    for text in value if isinstance(value, list) else [value]:
+      if text not in (None, ""):
+        yield text_of(text, f"{where}: {flag}")
+
+
+def score_of(value: object, cell: str, is_label: bool = False) -> float:
+  """The score or label in a cell."""
+  number = as_number(value)
+  if number is None or (is_label and number not in (0, 1)):
+    raise tables.wrong_cell(cell, value, "0 or 1" if is_label else "a number")
+  return number

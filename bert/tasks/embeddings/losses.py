@@ -1,0 +1,197 @@
+"""Losses of vectors of texts, which compare the rows of a batch.
+
+All take vectors of length 1, so that their products are cosines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert.errors import UserError
+from bert.tasks.embeddings import data as text_pairs
+from bert.contract import distillation
+
+LOSSES = ("ranking", "cosine", "cosent")
+
+# Added to the logits that a softmax leaves out.
+_EXCLUDED = -1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+  """How vectors are trained."""
+
+  loss: str = "ranking"  # one of LOSSES
+  scale: float = 20.0  # factor of the cosines, for "ranking" and "cosent"
+  both_ways: bool = False  # with "ranking", text_b must find text_a, too
+  # The loss is the mean over the vectors cut to each of these sizes (Kusupati
+  # et al. 2022); none for whole vectors.
+  dimensions: tuple[int, ...] = ()
+
+
+def check(
+  training: Training, pairs: Sequence[text_pairs.Pair], size: int
+) -> None:
+  """Raises UserError if pairs and vectors of a size do not suit a Training."""
+  wrong = [n for n in training.dimensions if not 0 < n <= size]
+  if wrong:
+    raise UserError(
+      f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
+      f"vectors; pass smaller sizes"
+    )
+  if problem := _problem_of(training.loss, pairs):
+    raise UserError(f"--loss={training.loss} {problem}")
+
+
+def _problem_of(loss, pairs):
+  """Why pairs do not suit a loss, with the remedy; or None."""
+  scores = [pair.score for pair in pairs]
+  if loss == "ranking":
+    if set(scores) <= {None, 0.0, 1.0}:
+      return None
+    return "reads no scores; pass --loss=cosent, or --label_column"
+  if scores[0] is None:
+    return "needs --score_column or --label_column; pass one"
+  wrong = [pair for pair in pairs if not 0 <= pair.score <= 1]
+  if loss == "cosine" and wrong:
+    return (
+      f"needs scores from 0 to 1, and that of {wrong[0].where} is "
+      f"{wrong[0].score:g}; divide all scores by {max(scores):g}, or pass "
+      f"--loss=cosent, which reads only their order"
+    )
+  return None
+
+
+def compute(
+  training: Training,
+  vectors: tf.Tensor,
+  text_ids: tf.Tensor,
+  scores: tf.Tensor,
+  is_labeled: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """The loss of a batch, a scalar, without regard to `dimensions`.
+
+  See `ranking` for `vectors` and `text_ids`; `scores` are float [B], and
+  `is_labeled` is 0 for rows to ignore, else 1, integer [B]; None if all count.
+  """
+  scale, both_ways = training.scale, training.both_ways
+  if training.loss == "ranking":
+    return ranking(vectors, text_ids, scale, both_ways, is_labeled)
+  cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+  if training.loss == "cosine":
+    return _mean(tf.square(cosines - scores), is_labeled)
+  return cosent(cosines, scores, scale, is_labeled)
+
+
+def similarity_divergence(
+  vectors: tf.Tensor,
+  targets: tf.Tensor,
+  text_ids: tf.Tensor,
+  scale: float,
+  temperature: float,
+) -> tf.Tensor:
+  """How differently student and teacher compare the texts of a batch, [B].
+
+  The cosines of a text with all others of the batch, times `scale`, are the
+  logits of a softmax. The loss of a row is the mean over its texts of
+  T^2 KL(teacher, student). Vectors of student and teacher are never compared
+  with each other, so `targets`, those of the teacher, may have another size.
+  """
+  flat = (tf.reshape(x, [-1, x.shape[-1]]) for x in (vectors, targets))
+  found, wanted = (scale * tf.matmul(x, x, transpose_b=True) for x in flat)
+  ids = tf.reshape(text_ids, [-1])
+  is_other = (ids[:, tf.newaxis] != ids) & (ids != 0)
+  counts = tf.cast((ids != 0) & tf.reduce_any(is_other, axis=1), tf.float32)
+  losses = counts * distillation.divergence(
+    found, wanted, temperature, is_other
+  )
+  totals, counts = (
+    tf.reduce_sum(tf.reshape(x, tf.shape(text_ids)), axis=1)
+    for x in (losses, counts)
+  )
+  return tf.math.divide_no_nan(totals, counts)
+
+
+def ranking(
+  vectors: tf.Tensor,
+  text_ids: tf.Tensor,
+  scale: float,
+  both_ways: bool,
+  is_labeled: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """In-batch negatives: each text must find its partner among all (scalar).
+
+  The cross-entropy of a softmax over the partners of all rows, and all hard
+  negatives (Henderson et al. 2017, section 4). Candidates that are the partner
+  again, or another partner of the same text, are left out.
+
+  Args:
+    vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
+    text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
+    scale, both_ways: see `Training`; the mean of both ways counts.
+    is_labeled: see `compute`. The texts of other rows are no candidates.
+  """
+  queries, partners = vectors[:, 0], vectors[:, 1]
+  query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
+  negatives = tf.reshape(vectors[:, 2:], [-1, vectors.shape[-1]])
+  negative_ids = tf.reshape(text_ids[:, 2:], [-1])
+  is_own = tf.eye(tf.shape(queries)[0], dtype=tf.bool)
+  same_query, same_partner = (
+    ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
+  )
+  known = (same_query | same_partner) & ~is_own
+  if is_labeled is not None:
+    known |= (is_labeled == 0) & ~is_own
+  no_negative = partner_ids[:, tf.newaxis] == negative_ids
+  no_negative |= negative_ids == 0
+  loss = _softmax_loss(
+    scale
+    * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
+    tf.concat([known, no_negative], axis=1),
+    is_labeled,
+  )
+  if not both_ways:
+    return loss
+  backward = scale * tf.matmul(partners, queries, transpose_b=True)
+  return (loss + _softmax_loss(backward, known, is_labeled)) / 2.0
+
+
+def _softmax_loss(logits, excluded, is_labeled):
+  """The mean cross-entropy; candidate i is the right one of row i."""
+  logits += tf.where(excluded, _EXCLUDED, 0.0)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=tf.range(tf.shape(logits)[0]), logits=logits
+  )
+  return _mean(losses, is_labeled)
+
+
+def _mean(losses, is_labeled):
+  """The mean of the losses of rows that have a label; 0 if none has."""
+  if is_labeled is None:
+    return tf.reduce_mean(losses)
+  weights = tf.cast(is_labeled, tf.float32)
+  total = tf.reduce_sum(losses * weights)
+  return tf.math.divide_no_nan(total, tf.reduce_sum(weights))
+
+
+def cosent(
+  cosines: tf.Tensor,
+  scores: tf.Tensor,
+  scale: float,
+  is_labeled: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """log(1 + sum exp(scale (c_j - c_i))) over all pairs with score_i > score_j.
+
+  Only the order of the scores matters. Cosines and scores are float [B].
+  """
+  differences = scale * (cosines - cosines[:, tf.newaxis])  # c_j - c_i at i, j.
+  is_wrong_if_positive = scores[:, tf.newaxis] > scores
+  if is_labeled is not None:
+    is_wrong_if_positive &= is_labeled[:, tf.newaxis] * is_labeled > 0
+  differences = tf.where(is_wrong_if_positive, differences, _EXCLUDED)
+  return tf.reduce_logsumexp(
+    tf.concat([tf.reshape(differences, [-1]), [0.0]], axis=0)
+  )

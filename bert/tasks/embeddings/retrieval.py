@@ -1,0 +1,188 @@
+"""Search among documents: what is sought, what is found, and its metrics.
+
+read("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert.data import files, tables
+from bert.search import vector_index
+from bert.errors import UserError, shortened
+from bert.tasks.embeddings import page
+from bert.tasks.embeddings import data as text_pairs
+from bert.contract import ops
+from bert.contract.task import Evaluation
+
+# Names of the columns of BEIR's files; a corpus may also have titles.
+_ID, _TEXT, _TITLE = "_id", "text", "title"
+_QRELS = ("query-id", "corpus-id", "score")
+
+RECALLS = (1, 5, 10, 100)
+METRICS = (*("mrr_at_10", "ndcg_at_10"), *(f"recall_at_{k}" for k in RECALLS))
+
+Vectors = Mapping[str, np.ndarray]  # From a text to its vector [D].
+
+# Queries that are compared with the corpus at a time, and documents.
+_QUERIES, _DOCUMENTS = 256, 16384
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieval:
+  """Queries, and the documents among which theirs are sought."""
+
+  queries: Sequence[str]
+  corpus: Sequence[str]
+  relevant: Sequence[Mapping[int, float]]  # grades by index in the corpus
+
+  def after(self, query: str, document: str) -> Retrieval:
+    """The same with prompts before queries and documents."""
+    return Retrieval(
+      [query + text for text in self.queries],
+      [document + text for text in self.corpus],
+      self.relevant,
+    )
+
+
+@dataclasses.dataclass
+class Ranked(Evaluation):
+  """The Evaluation of vectors; what is found is for the report."""
+
+  found: Sequence[page.Query] = ()
+  scored: Sequence[page.Scored] = ()
+
+
+def of_pairs(pairs: Sequence[text_pairs.Pair]) -> Retrieval:
+  """The first texts as queries for the second ones, which are the corpus.
+
+  The second texts of pairs with the label 0 are in the corpus, too. Several
+  pairs with the same first text are one query.
+  """
+  corpus = {}
+  relevant = {}
+  for pair in pairs:
+    index = corpus.setdefault(pair.text_b, len(corpus))
+    if pair.score != 0:
+      relevant.setdefault(pair.text_a, {})[index] = 1.0
+  return Retrieval(list(relevant), list(corpus), list(relevant.values()))
+
+
+def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
+  """A test set in the layout of BEIR; other queries are left out."""
+  queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
+  numbers = {name: number for number, name in enumerate(corpus)}
+  relevant = {}
+  table = _table(qrels_file, _QRELS)
+  for where, row in table.named_rows():
+    ids = [str(row[name]) for name in _QRELS[:2]]
+    for name, known, file in zip(
+      ids, (queries, corpus), (queries_file, corpus_file), strict=True
+    ):
+      if name not in known:
+        raise UserError(
+          f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
+          f"or remove it"
+        )
+    grade = text_pairs.score_of(row["score"], f"{where}: score")
+    if grade > 0:
+      relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
+  what = "row with a score above 0"
+  remedy = "pass the ids of relevant documents"
+  files.check_holds(relevant, qrels_file, what, remedy)
+  return Retrieval(
+    [queries[name] for name in relevant],
+    list(corpus.values()),
+    list(relevant.values()),
+  )
+
+
+def _table(path, names):
+  """A table that has all of these columns."""
+  table = tables.read_table(path)
+  for name in names:
+    table.column_index(name)
+  return table
+
+
+def _texts_by_id(path):
+  found, places = {}, {}
+  for where, row in _table(path, (_ID, _TEXT)).named_rows():
+    name = str(row[_ID])
+    tables.note_id(name, where, places)
+    title, text = row.get(_TITLE), row[_TEXT]
+    if title and isinstance(text, str):
+      text = f"{title} {text}".strip()
+    found[name] = text_pairs.text_of(text, f"{where}: {_TEXT}")
+  return found
+
+
+def top_k(
+  queries: np.ndarray, corpus: np.ndarray, k: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+  """For each query [Q, D], the k largest products, and the documents' numbers.
+
+  Of equal products, the document with the lower number comes first.
+  """
+  found = []
+  for start in range(0, len(queries), _QUERIES):
+    part = queries[start : start + _QUERIES]
+    best = vector_index.Best(len(part), k)
+    for first in range(0, len(corpus), _DOCUMENTS):
+      best.add(first, part @ corpus[first : first + _DOCUMENTS].T)
+    found += best.hits
+  return found
+
+
+def metrics_of(found: Sequence[page.Query]) -> dict[str, float]:
+  """Means over the queries: MRR@10, nDCG@10, and recall@k.
+
+  They are those of trec_eval, where nDCG takes the grades themselves as gains.
+  """
+  values = {name: [] for name in METRICS}
+  discounts = 1.0 / np.log2(np.arange(2, 12))
+  for query in found:
+    gains = np.array([query.relevant.get(n, 0.0) for n in query.documents])
+    first = np.flatnonzero(gains[:10])
+    values["mrr_at_10"].append(1.0 / (1 + first[0]) if len(first) else 0.0)
+    ideal = np.sort(list(query.relevant.values()))[::-1][:10]
+    best = np.sum(ideal * discounts[: len(ideal)])
+    gained = np.sum(gains[:10] * discounts[: len(gains[:10])])
+    values["ndcg_at_10"].append(gained / best)
+    for k in RECALLS:
+      share = np.count_nonzero(gains[:k]) / len(query.relevant)
+      values[f"recall_at_{k}"].append(share)
+  return {name: float(np.mean(column)) for name, column in values.items()}
+
+
+def find(
+  vectors: Vectors, searched: Retrieval, size: int | None = None
+) -> list[page.Query]:
+  """What each query finds with the vectors of texts, cut to a size."""
+  texts = searched.queries, searched.corpus
+  queries, corpus = (_unit_vectors(vectors, part, size) for part in texts)
+  hits = top_k(queries, corpus, max(RECALLS))
+  rows = zip(searched.queries, searched.relevant, hits, strict=True)
+  return [
+    page.Query(text, searched.corpus, relevant, *hits_of_query)
+    for text, relevant, hits_of_query in rows
+  ]
+
+
+def _unit_vectors(vectors, texts, size=None):
+  """The vectors of texts [N, D], cut to a size and scaled to length 1."""
+  found = np.stack([vectors[text][:size] for text in texts])
+  norms = np.linalg.norm(found, axis=1, keepdims=True)
+  return found / np.maximum(norms, ops.SMALLEST_NORM)
+
+
+def cosines(
+  vectors: Vectors, pairs: Sequence[text_pairs.Pair], size: int | None = None
+) -> np.ndarray:
+  """The cosine of the texts of each pair, [N]; `vectors` are cut to a size."""
+  columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)
+  first, second = (_unit_vectors(vectors, texts, size) for texts in columns)
+  return np.sum(first * second, axis=1)

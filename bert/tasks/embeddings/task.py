@@ -1,0 +1,252 @@
+"""Training of vectors of texts, so that close meanings have close vectors.
+
+Sentence-BERT (Reimers & Gurevych 2019). The result is a model of `features`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert import metrics
+import tokenization
+from bert.errors import plural
+from bert.data import files, records, sequences
+from bert.tasks.embeddings import page
+from bert.tasks.embeddings import losses as embedding_losses, retrieval
+from bert.tasks.embeddings.vectors import (
+  DOCUMENT_PROMPTS,
+  QUERY_PROMPTS,
+  VectorSettings,
+  VectorTask,
+)
+from bert.tasks.embeddings.losses import Training
+from bert.tasks.embeddings.retrieval import Ranked, Retrieval
+from bert.tasks.embeddings.data import Pair
+from bert.contract import distillation, ops
+from bert.models import model_folder
+from bert.contract.task import Outputs, RowSet
+
+# Names of the rows' features: the ids of the texts [T], and the score.
+_TEXT_IDS, _SCORE = "text_ids", "score"
+
+TEXT = "text"  # The axis of the texts of a row.
+
+
+class EmbeddingTask(VectorTask):
+  """Trains and evaluates vectors.
+
+  Args:
+    settings: with a pooling. The prompts of the names QUERY_PROMPTS and
+      DOCUMENT_PROMPTS are put before the texts.
+    pairs: the Pairs of each split.
+    searched: to evaluate on, instead of the Pairs.
+  """
+
+  name = "embeddings"
+  spans_batch = True
+  has_eval_loss = False
+  finds_duplicates = True
+  style = page.STYLE
+  section = staticmethod(page.section)
+
+  def __init__(
+    self,
+    settings: VectorSettings,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    pairs: Mapping[str, Sequence[Pair]] | None = None,
+    searched: Retrieval | None = None,
+    training: Training | None = None,
+    paths: Mapping[str, str] | None = None,
+  ):
+    super().__init__(settings, tokenizer, paths)
+    self.inputs = self.inputs[:2]  # The prompt is that of the column.
+    self._training = training or Training()
+    self._prompts = [
+      settings.prompt_text(settings.prompt_of(*names))
+      for names in (QUERY_PROMPTS, DOCUMENT_PROMPTS)
+    ]
+    self._pairs = {
+      split: [pair.after(*self._prompts) for pair in of_split]
+      for split, of_split in (pairs or {}).items()
+    }
+    # These get their prompts in `rows`, because a teacher has others.
+    train = self._pairs["train"] = list((pairs or {}).get("train", ()))
+    if self._training.loss == "ranking":
+      train[:] = [pair for pair in train if pair.score != 0]
+    dev = self._pairs.get("dev", ())
+    self._is_scored = not {pair.score for pair in dev} <= {None, 0.0, 1.0}
+    self._retrieval = searched and searched.after(*self._prompts)
+    if dev and not self._is_scored:
+      self._retrieval = retrieval.of_pairs(dev)
+    self.metrics = ("spearman",) if self._is_scored else retrieval.METRICS
+    counts = (len(pair.negatives) for pair in train)
+    self._num_texts = 2 + max(counts, default=0)
+    self._ids = {}  # Of the texts in training.
+    self._teacher_size = None
+
+  # Data.
+
+  def examples(self, split: str) -> dict[str, Sequence]:
+    """The Pairs to train on; for other splits their different texts."""
+    pairs = self._pairs.get(split, ())
+    if split == "train":
+      return {"": pairs}
+    texts = [text for pair in pairs for text in (pair.text_a, pair.text_b)]
+    if split == "dev" and self._retrieval:
+      texts += [*self._retrieval.queries, *self._retrieval.corpus]
+    return {"": list(dict.fromkeys(texts))}
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs the number of pairs, and warns of those that are in both sets."""
+    train, dev = (self._pairs.get(split, ()) for split in ("train", "dev"))
+    if train:
+      negatives = sum(len(pair.negatives) for pair in train)
+      counts = plural(len(train), "pair"), plural(negatives, "hard negative")
+      logging.info("Training on %s with %s", *counts)
+    seen = {pair.after(*self._prompts)[1:3] for pair in train}
+    both = [pair for pair in dev if pair[1:3] in seen]  # The texts.
+    if both:
+      logging.warning(
+        "%d of the %s are also in the training set, starting with %s; the "
+        "metrics are too optimistic",
+        len(both),
+        plural(len(dev), "development pair"),
+        both[0].where,
+      )
+
+  def rows(self, example: Pair | str, is_training: bool) -> list[dict]:
+    """The row of a pair, with the sequences [T, S]; or that of a text, [S]."""
+    if isinstance(example, str):
+      return [self.text_row(example)]
+    pair = example.after(*self._prompts)
+    others = [pair.text_b, *pair.negatives] if example.text_b else []
+    texts = [pair.text_a, *others]
+    length = self.settings.max_seq_length
+    row = {name: [] for name in records.SEQUENCES}
+    for text in texts:
+      for name, values in self.text_row(text).items():
+        row[name].append(sequences.padded(values, length))
+    for values in row.values():
+      values += [[0] * length] * (self._num_texts - len(texts))
+    ids = [self._ids.setdefault(text, len(self._ids) + 1) for text in texts]
+    row[_TEXT_IDS] = sequences.padded(ids, self._num_texts)
+    row[_SCORE] = 1.0 if example.score is None else example.score
+    return [row]
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    if not is_training:
+      return super().feature_spec(is_training)
+    count, length = self._num_texts, self.settings.max_seq_length
+    axes = (TEXT, records.POSITION)
+    sequence = records.Feature((count, length), cut_axes=axes)
+    return {
+      **dict.fromkeys(records.SEQUENCES, sequence),
+      _TEXT_IDS: records.Feature((count,), cut_axes=(TEXT,)),
+      _SCORE: records.Feature((), "float32"),
+    }
+
+  # Training.
+
+  def example(self, text: str, text_b: str = "") -> Pair:
+    """The pair of a line without a label; its second text may be empty."""
+    return Pair("", text, text_b)
+
+  def prepare(self, model: model_folder.Model) -> None:
+    (self._teacher_size,) = self.vector_shape(model.config)
+
+  def reading_with(self, other: EmbeddingTask) -> EmbeddingTask:
+    """The same task with the word pieces and prompts of another model."""
+    reader = super().reading_with(other)
+    fields = {n: getattr(other.settings, n) for n in ("prompts", "prompt")}
+    reader.settings = dataclasses.replace(self.settings, **fields)
+    reader._prompts, reader._ids = other._prompts, {}
+    return reader
+
+  def soft_targets(self) -> dict[str, Sequence[str | int | None]]:
+    return {"vectors": (TEXT, self._teacher_size)}
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """How differently vectors of length 1 compare the texts, float [B]."""
+    targets = features[distillation.PREFIX + "vectors"]
+    targets, ids = ops.TensorOps().unit_length(targets), features[_TEXT_IDS]
+    return embedding_losses.similarity_divergence(
+      outputs["vectors"], targets, ids, self._training.scale, temperature
+    )
+
+  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
+    return self.head(ops, bert, features)["vectors"]
+
+  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
+    sizes = self._training.dimensions or (vectors.shape[-1],)
+    losses = [
+      self._loss(ops.TensorOps().unit_length(vectors[..., :size]), features)
+      for size in sizes
+    ]
+    return tf.add_n(losses) / len(losses)
+
+  def _loss(self, vectors, features):
+    """The loss of vectors of length 1, with that of a teacher, if any."""
+    fields = map(features.get, (_TEXT_IDS, _SCORE, distillation.IS_LABELED))
+    loss = embedding_losses.compute(self._training, vectors, *fields)
+    if self.distillation is None:
+      return loss
+    losses = tf.fill(tf.shape(features[_SCORE]), loss)
+    mixed = self.with_soft_loss(losses, {"vectors": vectors}, features)
+    return tf.reduce_mean(mixed)
+
+  # Evaluation and prediction.
+
+  def outputs(self, bert, features: Mapping, mode: str) -> Outputs:
+    """The vectors of all sequences, which a row of training has several of."""
+    mask = features["input_mask"]
+    rows = {"input_mask": tf.reshape(mask, [-1, tf.shape(mask)[-1]])}
+    return Outputs(predictions=self.head(ops.TensorOps(), bert, rows))
+
+  def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
+    return predictions[0]["vectors"]
+
+  def score(self, rows: RowSet, answers: Iterable[np.ndarray]) -> Ranked:
+    vectors = dict(zip(rows.examples, answers, strict=True))
+    whole = self._score(vectors, None)
+    for size in self._training.dimensions:
+      cut = self._score(vectors, size)
+      whole.results |= {f"{n}_dim_{size}": x for n, x in cut.results.items()}
+    return whole
+
+  def _score(self, vectors, size):
+    results, found, scored = {}, [], []
+    if self._is_scored:
+      pairs = self._pairs["dev"]
+      cosines = retrieval.cosines(vectors, pairs, size)
+      scores = [pair.score for pair in pairs]
+      results["spearman"] = metrics.spearman(scores, cosines)
+      scored = list(map(page.Scored, pairs, cosines.tolist()))
+    if self._retrieval:
+      found = retrieval.find(vectors, self._retrieval, size)
+      results |= retrieval.metrics_of(found)
+    results = {f"eval_{name}": value for name, value in results.items()}
+    return Ranked(results, found=found, scored=scored)
+
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable[np.ndarray]
+  ) -> None:
+    """Writes the cosine of each pair of the test set, a line of JSON each."""
+    vectors = dict(zip(rows.examples, answers, strict=True))
+    pairs = self._pairs["test"]
+    path = os.path.join(folder, "test_predictions.jsonl")
+    with files.open_atomic(path, "w") as writer:
+      cosines = retrieval.cosines(vectors, pairs)
+      for pair, cosine in zip(pairs, cosines, strict=True):
+        fields = {"text_a": pair.text_a, "text_b": pair.text_b}
+        fields["similarity"] = round(float(cosine), 6)
+        writer.write(json.dumps(fields, ensure_ascii=False) + "\n")
+    logging.info("%s: %s", path, plural(len(pairs), "line"))

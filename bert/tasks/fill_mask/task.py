@@ -1,0 +1,219 @@
+"""What a pre-trained model predicts: masked words, and next sentences.
+
+    model = bert.load("uncased_L-12_H-768_A-12", task="fill_mask")
+    model("The capital of France is [MASK].")["text"]
+
+The model is asked as it was trained (Devlin et al. 2019, section 3.1). Scores
+of whole texts are those of Salazar et al. (2020), "Masked Language Model
+Scoring".
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+
+import modeling
+from bert.errors import UserError
+from bert.data import instances, records, sequences
+from bert.data import masked_text
+from bert.tasks.pretraining import task as pretraining
+from bert.data.masked_text import Filled, MASK, Row
+from bert.data.text_words import check_has_words
+from bert.models import checkpoints, model_folder
+from bert.contract.task import Field, Settings, Task
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskSettings(Settings):
+  """What is listed."""
+
+  top_k: int = 5  # number of pieces for each [MASK]
+
+
+class MaskTask(Task):
+  """Masked words, and scores of texts, by a pre-trained model."""
+
+  kind = "fill_mask"
+  Settings = MaskSettings
+  inputs = (Field("text"), Field("text_b", default=""))
+  output_types = (("text", "DT_STRING"), ("masks", "DT_VARIANT"))
+
+  def __init__(self, settings=None, tokenizer=None):
+    super().__init__(settings, tokenizer)
+    self._continuations = instances.word_continuations(tokenizer)
+
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> MaskSettings:
+    return MaskSettings(config.max_position_embeddings)
+
+  def prepare(self, model: model_folder.Model) -> None:
+    special = self.tokenizer.special
+    self._is_paired = self.needs_pooler = _check_heads(model)
+    self._mask_id = self.tokenizer.vocab[special.mask]
+    self._ends = special[:2]
+    self._config = model.config
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    return pretraining.variable_shapes(config, self._is_paired)
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    return {
+      **records.sequence_spec(self.settings.max_seq_length),
+      "masked_lm_positions": records.Feature((1,)),
+      "masked_lm_ids": records.Feature((1,)),
+    }
+
+  def output_axes(self) -> dict[str, Sequence[int]]:
+    count = min(self.settings.top_k, len(self.tokenizer.vocab))
+    axes = {"ids": (count,), "probabilities": (count,), "log_prob": ()}
+    return axes | ({"next_sentence": ()} if self._is_paired else {})
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    label_ids = features["masked_lm_ids"]
+    _, losses, log_probs = pretraining.get_masked_lm_output(
+      self._config,
+      bert.get_sequence_output(),
+      bert.get_embedding_table(),
+      features["masked_lm_positions"],
+      label_ids,
+      tf.ones_like(label_ids),
+    )
+    best = tf.math.top_k(log_probs, *self.output_axes()["ids"])
+    outputs = {
+      "ids": best.indices,
+      "probabilities": tf.exp(best.values),
+      "log_prob": -losses,
+    }
+    if self._is_paired:
+      _, _, log_probs = pretraining.get_next_sentence_output(
+        self._config, bert.get_pooled_output(), label_ids * 0
+      )
+      outputs["next_sentence"] = tf.exp(log_probs[:, 0])
+    return outputs
+
+  def example(
+    self, text: str, text_b: str = "", where: str = "the text"
+  ) -> Row:
+    special = self.tokenizer.special
+    parts = [text, text_b] if text_b else [text]
+    parts = [part.replace(MASK, special.mask) for part in parts]
+    pieces, segment_ids = sequences.join_texts(
+      special, *map(self.tokenizer.tokenize_masked, parts)
+    )
+    length = self.settings.max_seq_length
+    if len(pieces) > length:
+      raise UserError(
+        f"{where} has {len(pieces)} pieces, more than the {length} "
+        f"positions of the model; split it"
+      )
+    check_has_words(self.tokenizer, " ".join(parts), where)
+    ids = self.tokenizer.convert_tokens_to_ids(pieces)
+    masks = [i for i, piece in enumerate(pieces) if piece == special.mask]
+    return Row(
+      " ||| ".join(parts), pieces, ids, segment_ids, masks, bool(text_b)
+    )
+
+  def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:
+    """What the model says about texts.
+
+    Several masks are filled one after another, the surest first, so that each
+    piece takes those before into account; the listed pieces are predicted
+    before any is filled.
+    """
+    first = self._ask(examples, compute)
+    filled = []
+    for row, found in zip(examples, first, strict=True):
+      masks, words = [], []
+      if row.masks:
+        masks = [self._candidates(answer) for answer in found]
+      else:
+        words = masked_text.scored_words(
+          (piece for piece in row.pieces if piece not in self._ends),
+          (float(answer["log_prob"]) for answer in found[1:]),
+          self.tokenizer,
+          self._continuations,
+        )
+      count = len(row.ids) - self.tokenizer.special.count(1 + row.is_pair)
+      follows = None
+      if self._is_paired and row.is_pair:
+        follows = float(found[0]["next_sentence"])
+      filled.append(Filled(row.text, masks, words, count, follows))
+    self._fill(filled, examples, first, compute)
+    return filled
+
+  def public(self, answer: Filled) -> dict:
+    return answer.to_dict()
+
+  def describe(self, answer: Filled) -> str:
+    lines = [answer.text]
+    for number, candidates in enumerate(answer.masks, 1):
+      shown = ", ".join(f"{piece} {p:.1%}" for piece, p in candidates)
+      lines.append(f"  [MASK] {number}: {shown}")
+    if answer.words:
+      lines += [f"  {score:8.2f}  {word}" for word, score in answer.words]
+      lines.append(
+        f"  pseudo-log-likelihood {answer.pseudo_log_likelihood:.2f}, "
+        f"pseudo-perplexity {answer.pseudo_perplexity:.2f}"
+      )
+    if answer.next_sentence_probability is not None:
+      lines.append(f"  B follows A: {answer.next_sentence_probability:.1%}")
+    return "\n".join(lines)
+
+  def _piece(self, index):
+    return self.tokenizer.inv_vocab.get(index, "?")
+
+  def _ask(self, rows, compute):
+    """The outputs at each row's masks; without any, at [CLS] and all pieces."""
+    positions = [
+      row.masks
+      or [0, *(i for i, p in enumerate(row.pieces) if p not in self._ends)]
+      for row in rows
+    ]
+    flat = [
+      row.features(position, self._mask_id)
+      for row, chosen in zip(rows, positions, strict=True)
+      for position in chosen
+    ]
+    return list(sequences.groups_of(compute(flat), map(len, positions)))
+
+  def _fill(self, filled, rows, answers, compute):
+    """Fills the masks of all rows, one of each at a time."""
+    pieces = {i: {} for i, row in enumerate(rows) if row.masks}
+    answers = dict(enumerate(answers))
+    while open_rows := [i for i in pieces if rows[i].masks]:
+      if not answers:
+        again = self._ask([rows[i] for i in open_rows], compute)
+        answers = dict(zip(open_rows, again, strict=True))
+      for i in open_rows:
+        row, found = rows[i], answers[i]
+        best = max(
+          range(len(found)), key=lambda k: found[k]["probabilities"][0]
+        )
+        position = row.masks.pop(best)
+        row.ids[position] = int(found[best]["ids"][0])
+        pieces[i][position] = self._piece(row.ids[position])
+      answers = {}
+    for i, by_position in pieces.items():
+      found = [piece for _, piece in sorted(by_position.items())]
+      filled[i].text = masked_text.replaced(
+        filled[i].text, found, self.tokenizer, self._continuations
+      )
+
+  def _candidates(self, answer):
+    pieces = map(self._piece, map(int, answer["ids"]))
+    return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
+
+
+def _check_heads(model):
+  """Whether the checkpoint has the next-sentence head, too."""
+  prefix = checkpoints.find_checkpoint(model.checkpoint)
+  known = checkpoints.Checkpoint(prefix, weights_only=True)
+  shapes = pretraining.variable_shapes(model.config)
+  missing = [name for name in shapes if name not in known]
+  if any(name.startswith("cls/predictions") for name in missing):
+    raise UserError(
+      f"{prefix} has no {missing[0]}: it is not a pre-trained model with its "
+      f"heads; pass a released model, or the --output_dir of run_pretraining.py"
+    )
+  return not missing

@@ -1,0 +1,287 @@
+"""BERT's pre-training objectives: masked words and next sentences.
+
+Devlin et al. (2019), section 3.1. P is the maximum number of masked
+positions per row; unused ones have weight 0. Rows without
+`next_sentence_labels` are trained on masked words alone.
+
+    model_fn = model_fn_builder(config, None, 1e-4, 100000, 10000, False, False)
+    model = estimator.Estimator(model_fn, estimator.RunConfig("/tmp/bert"))
+    model.train(inputs.input_fn_from_rows(files, True), 32, 100000)
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert import layers
+import modeling
+from bert import variables
+from bert.training import estimator
+from bert.engine import inputs, record_files
+from bert.training.model_fn import model_fn_builder_of
+from bert.contract.task import (
+  EPSILON,
+  Evaluation,
+  Outputs,
+  RowSet,
+  Task,
+  weighted_mean,
+)
+
+
+def variable_shapes(
+  bert_config: modeling.BertConfig, next_sentence_prediction: bool = True
+) -> dict[str, list[int]]:
+  """Name and shape of the variables that pre-training adds to BERT."""
+  hidden, width = bert_config.hidden_size, bert_config.embedding_width
+  shapes = {
+    "cls/predictions/transform/dense/kernel": [hidden, width],
+    "cls/predictions/transform/dense/bias": [width],
+    "cls/predictions/transform/LayerNorm/beta": [width],
+    "cls/predictions/transform/LayerNorm/gamma": [width],
+    "cls/predictions/output_bias": [bert_config.vocab_size],
+  }
+  if next_sentence_prediction:
+    shapes |= layers.output_shapes(hidden, 2, "cls/seq_relationship/")
+  return shapes
+
+
+def gather_indexes(
+  sequence_tensor: tf.Tensor, positions: tf.Tensor
+) -> tf.Tensor:
+  """The vectors [B * P, H] at positions [B, P] of a sequence [B, S, H]."""
+  sequence_tensor = tf.convert_to_tensor(sequence_tensor)
+  positions = tf.convert_to_tensor(positions)
+  batch, seq, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
+  row_starts = tf.cast(tf.range(batch) * seq, positions.dtype)
+  flat_positions = tf.reshape(positions + row_starts[:, tf.newaxis], [-1])
+  return tf.gather(
+    tf.reshape(sequence_tensor, [batch * seq, width]), flat_positions
+  )
+
+
+def masked_lm_logits(
+  bert_config: modeling.BertConfig,
+  x: tf.Tensor,
+  output_weights: tf.Tensor | tf.Variable,
+) -> tf.Tensor:
+  """Logits [rows, V] of all word pieces from vectors [rows, H]."""
+  shape = [bert_config.hidden_size, bert_config.embedding_width]
+  with variables.variable_scope("cls/predictions"):
+    with variables.variable_scope("transform"):
+      weights = layers.dense_weights(
+        "dense", shape, bert_config.initializer_range
+      )
+      x = layers.affine(
+        x, weights, modeling.get_activation(bert_config.hidden_act)
+      )
+      x = modeling.layer_norm(x, epsilon=bert_config.layer_norm_eps)
+    bias = variables.get_variable("output_bias", [bert_config.vocab_size])
+  return tf.nn.bias_add(tf.matmul(x, output_weights, transpose_b=True), bias)
+
+
+def get_masked_lm_output(
+  bert_config: modeling.BertConfig,
+  input_tensor: tf.Tensor,
+  output_weights: tf.Tensor | tf.Variable,
+  positions: tf.Tensor,
+  label_ids: tf.Tensor,
+  label_weights: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Masked LM loss and log-probabilities (section 3.1, task 1).
+
+  Args:
+    input_tensor: float [B, S, H], the last layer.
+    output_weights: float [V, E], the table of word embeddings.
+    positions, label_ids: integer [B, P], with the original pieces.
+    label_weights: float [B, P], 0 for unused positions.
+
+  Returns:
+    loss (scalar, weighted), per_example_loss [B * P], log_probs [B * P, V].
+  """
+  x = gather_indexes(input_tensor, positions)
+  logits = masked_lm_logits(bert_config, x, output_weights)
+  losses = _cross_entropy(logits, label_ids)
+  weights = tf.reshape(tf.cast(label_weights, tf.float32), [-1])
+  return _weighted_mean(losses, weights), losses, tf.nn.log_softmax(logits)
+
+
+def get_next_sentence_output(
+  bert_config: modeling.BertConfig, input_tensor: tf.Tensor, labels: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Next-sentence loss and log-probabilities (section 3.1, task 2).
+
+  The input is the pooled output [B, H]; labels, [B] or [B, 1], are 0 where B
+  follows A, and 1 where it is random. Also returns per_example_loss [B], and
+  log_probs [B, 2].
+  """
+  with variables.variable_scope("cls/seq_relationship"):
+    logits = layers.output_layer(input_tensor, 2, bert_config.initializer_range)
+  losses = _cross_entropy(logits, labels)
+  return tf.reduce_mean(losses), losses, tf.nn.log_softmax(logits)
+
+
+def _cross_entropy(logits, labels):
+  return layers.cross_entropy(logits, tf.reshape(labels, [-1]))
+
+
+model_fn_builder = model_fn_builder_of(
+  lambda config: PretrainingTask(config, {}, True)
+)
+
+
+class PretrainingTask(Task):
+  """Masked words and next sentences, from files of records.
+
+  Args:
+    read: by split, "train" and "dev", what returns its RecordFiles.
+    next_sentence_prediction: whether the records have next-sentence labels.
+    max_eval_rows: number of records to evaluate on; None for all.
+    mask_batch: masks batches as they are read; see `dynamic_masking`.
+    teacher: a `PretrainingTeacher`, or None.
+  """
+
+  name = "pre-training"
+  truncates = False
+
+  def __init__(
+    self,
+    config: modeling.BertConfig,
+    read: Mapping[str, Callable[[], record_files.RecordFiles]],
+    next_sentence_prediction: bool,
+    max_eval_rows: int | None = None,
+    mask_batch: inputs.Transform | None = None,
+    teacher=None,
+  ):
+    super().__init__()
+    self._config = config
+    self._read = read
+    self._next_sentence_prediction = next_sentence_prediction
+    self._max_eval_rows = max_eval_rows
+    self._mask_batch = mask_batch
+    self._teacher = teacher
+
+  def __getstate__(self):
+    # Another process that measures steps for --dry_run reads no records.
+    return {**vars(self), "_read": {}, "_mask_batch": None}
+
+  def row_sets(self, split: str) -> list[RowSet]:
+    found = self._read[split]()
+    is_training, count = split == "train", len(found)
+    if not is_training:
+      count = min(count, self._max_eval_rows or count)
+    input_fn = inputs.input_fn_from_rows(
+      found, is_training, transform=self._mask_batch, max_rows=count
+    )
+    return [RowSet(split, "", None, input_fn, count, read=self._read[split])]
+
+  def data_hashes(self) -> dict[str, str]:
+    hashes = {s: read().fingerprint for s, read in self._read.items()}
+    return hashes | ({"teacher": self._teacher.hash} if self._teacher else {})
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs the model size, and warns if both splits have the same records."""
+    config = self._config
+    shapes = modeling.variable_shapes(config) | self.head_shapes(config)
+    logging.info("%s parameters", f"{sum(map(math.prod, shapes.values())):,}")
+    hashes = self.data_hashes()
+    if "train" in hashes and hashes["train"] == hashes.get("dev"):
+      logging.warning(
+        "Evaluating on the training records; pass others as --eval_input_file"
+      )
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    return variable_shapes(config, self._next_sentence_prediction)
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """The sum of both losses; loss and accuracy of each prediction."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    weights = features["masked_lm_weights"]
+    if not is_training:
+      is_real = tf.cast(features["is_real_example"], tf.float32)
+      weights *= is_real[:, tf.newaxis]
+    # A batch is cut to its longest row, and other programs may fill positions
+    # up with ones behind that.
+    last = modeling.get_shape_list(features["input_ids"])[1] - 1
+    positions = tf.minimum(features["masked_lm_positions"], last)
+    masked = bert.sequence_output_at(positions)
+    logits = masked_lm_logits(
+      self._config,
+      modeling.reshape_to_matrix(masked),
+      bert.get_embedding_table(),
+    )
+    labels = features["masked_lm_ids"]
+    losses = tf.reshape(_cross_entropy(logits, labels), tf.shape(weights))
+    is_correct = _is_best(logits, labels, weights)
+    mean = weighted_mean if is_training else _weighted_mean
+    mixed = losses
+    if is_training and self._teacher:
+      soft = self._teacher.soft_losses(bert, logits, positions, features)
+      is_labeled = tf.ones(tf.shape(weights)[:1])
+      mixed = self._teacher.distillation.mix(losses, soft, is_labeled)
+    loss = mean(mixed, weights)
+    # The replicas of an evaluation may have different numbers of these.
+    terms = [
+      (tf.reduce_sum(losses * weights), EPSILON + tf.reduce_sum(weights))
+    ]
+    logged = {"masked LM accuracy": mean(is_correct, weights)}
+    predictions = {
+      "masked_lm_weights": weights,
+      "masked_lm_loss": losses,
+      "masked_lm_accuracy": is_correct,
+    }
+    if "next_sentence_labels" in features:
+      labels = features["next_sentence_labels"]
+      mean, losses, log_probs = get_next_sentence_output(
+        self._config, bert.get_pooled_output(), labels
+      )
+      is_correct = _is_best(log_probs, labels, losses)
+      if not is_training:
+        mean = estimator.mean_over_real_rows(losses, features)
+        terms.append((tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real)))
+      loss += mean
+      logged["next sentence accuracy"] = tf.reduce_mean(is_correct)
+      predictions["next_sentence_loss"] = losses
+      predictions["next_sentence_accuracy"] = is_correct
+    return Outputs(
+      loss=loss, predictions=predictions, logged=logged, loss_terms=terms
+    )
+
+  def answer(self, example: None, predictions: Sequence[dict]) -> dict:
+    return predictions[0]
+
+  def score(self, rows: RowSet, answers: Iterable[dict]) -> Evaluation:
+    """Mean loss and accuracy of both objectives.
+
+    Masked LM means are over masked pieces, next-sentence means over rows.
+    """
+    sums = collections.defaultdict(float)
+    counts = collections.defaultdict(float)
+    for row in answers:
+      masked = row.pop("masked_lm_weights").astype(np.float64)
+      for name, values in row.items():
+        weights = masked if name.startswith("masked_lm") else np.float64(1)
+        sums[name] += float(np.sum(values * weights))
+        counts[name] += float(np.sum(weights))
+    return Evaluation(
+      {name: sums[name] / max(counts[name], EPSILON) for name in sums}
+    )
+
+
+def _is_best(logits, labels, like):
+  """1.0 where a label is the most probable class, else 0.0; shaped `like`."""
+  best = tf.reshape(tf.argmax(logits, axis=-1), tf.shape(like))
+  labels = tf.cast(tf.reshape(labels, tf.shape(like)), best.dtype)
+  return tf.cast(tf.equal(best, labels), tf.float32)
+
+
+def _weighted_mean(values, weights):
+  return tf.reduce_sum(values * weights) / (tf.reduce_sum(weights) + EPSILON)

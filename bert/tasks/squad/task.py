@@ -1,0 +1,506 @@
+"""Question answering: a start and an end vector on BERT's sequence output.
+
+Devlin et al. (2019), sections 4.2 and 4.3. `SquadTask` trains on SQuAD's files,
+answers their questions, and scores the answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from absl import logging
+
+from bert import layers
+import modeling
+import tokenization
+from bert.errors import UserError, plural
+from bert.data import files, records
+from bert.tasks.squad import page as squad_report
+from bert.tasks.squad import data as squad, scores as squad_scoring
+from bert.tasks.squad.data import ReadingSettings
+from bert.tasks.squad.decoding import (
+  Answer,
+  DecodingSettings,
+  NOTHING_ALLOWED,
+  RawResult,
+  answer_question,
+  write_answers,
+)
+from bert.data.text_words import check_has_words
+from bert.training import estimator
+from bert.contract import ops
+from bert.models import task_file
+from bert.training.model_fn import model_fn_builder_of
+from bert.contract.task import (
+  Evaluation,
+  Field,
+  Outputs,
+  RowSet,
+  Settings,
+  Task,
+)
+
+_THRESHOLD_KEY = "null_score_diff_threshold"
+
+# In eval_results.json, the file with the answers that were scored.
+_PREDICTIONS_KEY = "predictions"
+
+# Number of answers shown on the terminal.
+_SHOWN = 5
+
+# The value of --null_score_diff_threshold that selects the best.
+AUTO = "auto"
+
+
+def compute_logits(bert, tensor_ops=None):
+  """Start and end logits, each float [B, S]."""
+  tensor_ops = tensor_ops or ops.TensorOps()
+  x = bert.get_sequence_output()
+  logits = tensor_ops.output_layer(x, 2, "cls/squad/", dropout=False)
+  return tensor_ops.take(logits, 0), tensor_ops.take(logits, 1)
+
+
+def create_model(
+  bert_config: modeling.BertConfig,
+  is_training: bool,
+  input_ids: tf.Tensor,
+  input_mask: tf.Tensor,
+  segment_ids: tf.Tensor,
+  use_one_hot_embeddings: bool,
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """The `compute_logits` of BERT on three sequences, integer [B, S]."""
+  sequences = (input_ids, input_mask, segment_ids)
+  bert = modeling.BertModel(
+    bert_config, is_training, *sequences, use_one_hot_embeddings
+  )
+  return compute_logits(bert)
+
+
+def span_losses(
+  start_logits: tf.Tensor,
+  end_logits: tf.Tensor,
+  start_positions: tf.Tensor,
+  end_positions: tf.Tensor,
+  input_mask: tf.Tensor | None = None,
+) -> tf.Tensor:
+  """The cross-entropies of start and end, float [2, B].
+
+  Logits and mask are [B, S], positions integer [B]. The mask excludes padding
+  from the softmax; without it, the loss depends on it, as in the original.
+  """
+  logits = tf.stack([start_logits, end_logits])  # [2, B, S]
+  if input_mask is not None:
+    padding = 1.0 - tf.cast(input_mask, tf.float32)
+    logits += padding * layers.MASKED_SCORE
+  positions = tf.cast(tf.stack([start_positions, end_positions]), tf.int32)
+  return layers.cross_entropy(logits, positions)
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadSettings(DecodingSettings, ReadingSettings, Settings):
+  """What a model for SQuAD must remember."""
+
+  null_score_diff_threshold: float | None = None  # the best one found
+  # `run_record.hash_of_weights` of its model, if that is in another folder.
+  init_checkpoint: str | None = None
+  fixed = ("init_checkpoint",)
+
+
+class Answered(NamedTuple):
+  """A question, and the Answer to it."""
+
+  example: squad.SquadExample
+  answer: Answer
+
+
+class SquadTask(Task):
+  """SQuAD 1.1 or 2.0.
+
+  Args:
+    threshold: null odds above which there is no answer; default: that of the
+      settings, or 0. AUTO selects the one with the best F1, or, for questions
+      without answers, one that was selected before, in `threshold_folders`.
+    weights: `run_record.hash_of_weights` of a model in another folder than its
+      predictions. Those of several models may be written to one folder.
+    padding_competes: whether the loss includes padding, as in the original.
+      All training batches must then be padded to the same length.
+    epoch_counts_rows: whether an epoch is counted in windows, not questions.
+  """
+
+  kind = "squad"
+  Settings = SquadSettings
+  inputs = (Field("question"), Field("context"))
+  output_types = (
+    ("answer", "DT_STRING"),
+    ("start", "DT_INT64"),
+    ("end", "DT_INT64"),
+    ("probability", "DT_FLOAT"),
+  )
+  needs_pooler = False
+  pads_training = True
+  truncates = False
+  has_eval_loss = False  # The windows to evaluate on have no positions.
+
+  def __init__(
+    self,
+    settings: SquadSettings | None = None,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    paths: Mapping[str, str] | None = None,
+    threshold: float | str | None = None,
+    threshold_folders: Iterable[str | None] = (),
+    weights: str | None = None,
+    padding_competes: bool = True,
+    epoch_counts_rows: bool = False,
+  ):
+    super().__init__(settings, tokenizer, paths)
+    settings = self.settings
+    self._is_v2 = settings.version_2_with_negative
+    self.name = f"SQuAD {2.0 if self._is_v2 else 1.1}"
+    self.metrics = ("f1", "exact_match")
+    if self._is_v2:
+      self.metrics = ("f1", "exact", "best_f1", "best_exact")
+    self.epoch_counts_rows = epoch_counts_rows
+    if threshold is None:
+      threshold = settings.null_score_diff_threshold or 0.0
+    self._threshold = threshold
+    self._has_stored_threshold = False
+    self._threshold_folders = threshold_folders
+    self._weights = weights
+    self._padding_competes = padding_competes
+    if tokenizer:
+      self._make_windows = squad.WindowMaker(tokenizer, settings)
+    # The files for "dev" and "test" are usually the same.
+    self._read = functools.cache(self._read_file)
+
+  # Inference.
+
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> SquadSettings:
+    default = SquadSettings()
+    length = config.max_position_embeddings
+    if length >= default.max_seq_length:
+      return default
+    return SquadSettings(
+      length,
+      doc_stride=length // 3,  # As 128 of 384 are.
+      max_query_length=min(default.max_query_length, length // 4),
+    )
+
+  def example(self, question: str, context: str) -> squad.SquadExample:
+    paragraph = squad.Paragraph.of(context)
+    check_has_words(self.tokenizer, question, "the question")
+    check_has_words(self.tokenizer, context, "the context")
+    return squad.SquadExample(
+      "", question, paragraph.doc_tokens, paragraph=paragraph
+    )
+
+  def rows(self, example: squad.SquadExample, is_training: bool) -> list:
+    return list(
+      map(squad.feature_row, self._make_windows(example, is_training))
+    )
+
+  def feature_spec(self, is_training: bool) -> dict:
+    return squad.feature_spec(self.settings.max_seq_length, is_training)
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The output layer's weights [2, H] and bias [2]."""
+    return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """Start and end logits [B, S]."""
+    # Otherwise padding could be among the n best starts and ends, and its
+    # amount depends on the other rows of the batch.
+    names = ("start_logits", "end_logits")
+    mask, low = features["input_mask"], layers.MASKED_SCORE
+    return {
+      name: ops.masked(part, mask, low)
+      for name, part in zip(names, compute_logits(bert, ops), strict=True)
+    }
+
+  def output_axes(self) -> dict[str, Sequence[str]]:
+    return dict.fromkeys(("start_logits", "end_logits"), (records.POSITION,))
+
+  soft_targets = output_axes
+
+  def unlabeled(self, path: str) -> Sequence[squad.SquadExample]:
+    examples, _ = self._read(path, False)
+    return examples
+
+  def reading_with(self, other: Task) -> Task:
+    reader = super().reading_with(other)
+    reader._make_windows = squad.WindowMaker(other.tokenizer, self.settings)
+    return reader
+
+  def answer(
+    self, example: squad.SquadExample, predictions: Sequence[Mapping]
+  ) -> Answered:
+    # The windows are made again, because records do not contain tokens.
+    windows = self._make_windows(example, False)
+    results = [
+      RawResult(window.unique_id, row["start_logits"], row["end_logits"])
+      for window, row in zip(windows, predictions, strict=True)
+    ]
+    answer = answer_question(example, windows, results, self.settings)
+    if self._threshold != AUTO:
+      answer = answer.at_threshold(self._threshold)
+    return Answered(example, answer)
+
+  def public(self, answer: Answered) -> dict:
+    """The `answer`, its `start` and `end` in the context, its `probability`.
+
+    The offsets are -1 if there is no answer.
+    """
+    example, found = answer
+    if not (found.text and found.span):
+      probability = 0.0 if found.text == NOTHING_ALLOWED else found.probability
+      return {"answer": "", "start": -1, "end": -1, "probability": probability}
+    start, end = found.span
+    text = example.paragraph.context[start:end].rstrip()
+    end = start + len(text)
+    text = text.lstrip()  # The pieces at both ends may be blanks.
+    return {
+      "answer": text,
+      "start": end - len(text),
+      "end": end,
+      "probability": found.probability,
+    }
+
+  def describe(self, answer: Answered) -> str:
+    lines = [_one_line(answer.answer.text)]
+    for candidate in answer.answer.nbest[:_SHOWN]:
+      text = _one_line(candidate.text)
+      lines.append(f"  {candidate.probability:6.1%}  {text}")
+    return "\n".join(lines)
+
+  # Training.
+
+  def _read_file(self, path, is_training):
+    """The questions of a file, or a pipe, and the SHA-256 of its text."""
+    digest = hashlib.sha256()
+    examples = squad.read_squad_examples(
+      path, is_training, self._is_v2, digest.update
+    )
+    return examples, digest.hexdigest()
+
+  def examples(self, split: str) -> dict[str, Sequence[squad.SquadExample]]:
+    path = self.paths[split]
+    examples, _ = self._read(path, split == "train")
+    is_scored = squad_scoring.has_answers(examples, self._is_v2)
+    if split == "dev" and not is_scored:
+      first = next(e for e in examples if not e.answers)
+      raise UserError(
+        f"{path}: question {first.qas_id} has no answer to evaluate with; pass "
+        f"a --predict_file with answers, or --do_predict alone"
+      )
+    if split == "test" and self._threshold == AUTO and not is_scored:
+      self._threshold = read_threshold(self._threshold_folders, self._weights)
+      self._has_stored_threshold = True
+    return {"": examples}
+
+  def data_hashes(self) -> dict[str, str]:
+    """SHA-256 of the text to train on and the text to answer."""
+    hashes = {}
+    for split, path in self.paths.items():
+      is_training = split == "train"
+      _, digest = self._read(path, is_training)
+      hashes["train" if is_training else "dev"] = digest
+    return hashes
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """The loss in training, otherwise the logits."""
+    if mode != estimator.ModeKeys.TRAIN:
+      return super().outputs(bert, features, estimator.ModeKeys.PREDICT)
+    positions = features["start_positions"], features["end_positions"]
+    mask = None if self._padding_competes else features["input_mask"]
+    logits = compute_logits(bert)
+    losses = span_losses(*logits, *positions, mask)
+    if self.distillation is None:
+      return Outputs(loss=tf.reduce_mean(losses))
+    losses = tf.reduce_mean(losses, axis=0)
+    found = dict(zip(self.output_axes(), logits, strict=True))
+    return Outputs(self.with_soft_loss(losses, found, features))
+
+  def before_updates(self, folder: str) -> None:
+    """Forgets the threshold that was found with the weights of before."""
+    path = os.path.join(folder, task_file.NAME)
+    if self._has_stored_threshold:
+      raise UserError(
+        f"--null_score_diff_threshold={AUTO}: that of {path} was found before "
+        f"this training; pass a number, or a --predict_file with answers"
+      )
+    if self.settings.null_score_diff_threshold is not None:
+      logging.info("%s: the threshold goes, because weights change", path)
+      write_threshold(folder, self, None)
+
+  # Evaluation and prediction.
+
+  def score(self, rows: RowSet, answers: Iterable[Answered]) -> Evaluation:
+    return self._decide(rows, answers)[1]
+
+  def write(
+    self, folder: str, rows: RowSet, answers: Iterable[Answered]
+  ) -> Evaluation | None:
+    """Writes the files of answers and, if answers are known, answer.html."""
+    answers, evaluation = self._decide(rows, answers)
+    # First, so that a killed run leaves no answers with scores of others.
+    deleted = _remove_earlier(folder)
+    path, nbest_path, odds_path = (
+      os.path.join(folder, f"{name}.json")
+      for name in ("predictions", "nbest_predictions", "null_odds")
+    )
+    write_answers(answers, path, nbest_path, odds_path if self._is_v2 else None)
+    logging.info("%s: %s", path, plural(len(answers), "answer"))
+    if not evaluation:
+      unknown = [e for e in rows.examples if not e.answers]
+      logging.info(
+        "%s: not scored, because %d of %s have no answer; the first is %s",
+        self.paths[rows.split],
+        len(unknown),
+        plural(len(rows.examples), "question"),
+        unknown[0].qas_id,
+      )
+      for old in itertools.filterfalse(files.exists, deleted):
+        logging.info(
+          "%s: deleted, because it belongs to other predictions", old
+        )
+      return None
+    scores = {**evaluation.results, **evaluation.details}
+    del scores["predict_file"]
+    evaluation.details[_PREDICTIONS_KEY] = os.path.basename(path)
+    squad_report.write_page(
+      os.path.join(folder, "answer.html"),
+      f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
+      [
+        squad_scoring.answered_question(e, answers[e.qas_id], self._is_v2)
+        for e in rows.examples
+      ],
+      scores,
+    )
+    return evaluation
+
+  def _decide(self, rows, answers):
+    """The Answers by id, and their Evaluation if the true ones are known."""
+    answers = {e.qas_id: answer for e, answer in answers}
+    threshold = self._threshold
+    details = {"predict_file": self.paths[rows.split]}
+    is_scored = squad_scoring.has_answers(rows.examples, self._is_v2)
+    golds = {e.qas_id: e.answers for e in rows.examples}
+    odds = {name: a.null_odds for name, a in answers.items()}
+    if is_scored and self._is_v2:
+      texts = {name: a.best_text for name, a in answers.items()}
+      best = squad_scoring.best_threshold(golds, texts, odds)
+      threshold = best if threshold == AUTO else threshold
+      details |= {_THRESHOLD_KEY: threshold, f"best_{_THRESHOLD_KEY}": best}
+    answers = {name: a.at_threshold(threshold) for name, a in answers.items()}
+    if not is_scored:
+      return answers, None
+    texts = {name: a.text for name, a in answers.items()}
+    if self._is_v2:
+      results = squad_scoring.evaluate_v2(golds, texts, odds)
+    else:
+      results = squad_scoring.evaluate_v1(golds, texts)
+    sample = functools.partial(squad_scoring.sample, golds, texts, self._is_v2)
+    counts = {"questions": len(texts)}
+    return answers, Evaluation(results, details, counts, rows.name, sample)
+
+  def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
+    """Stores the threshold with the best F1."""
+    for evaluation in evaluations if self._is_v2 else ():
+      best = evaluation.details[f"best_{_THRESHOLD_KEY}"]
+      logging.info(
+        "Predicted no answer above null_score_diff_threshold=%g. The best "
+        "threshold is %g, stored in %s. (best_f1_thresh and best_exact_thresh "
+        "are those of the official script, for the final predictions.)",
+        evaluation.details[_THRESHOLD_KEY],
+        best,
+        write_threshold(folder, self, best, self._weights),
+      )
+
+
+# The loss is the original's.
+model_fn_builder = model_fn_builder_of(lambda config: SquadTask())
+
+
+def _remove_earlier(folder):
+  """Deletes what belongs to earlier predictions; returns the paths."""
+  names = ["answer.html", "null_odds.json"]
+  scores = os.path.join(folder, "eval_results.json")
+  with contextlib.suppress(UserError):  # A damaged file is not ours to delete.
+    if _PREDICTIONS_KEY in (files.read_json(scores, dict) or ()):
+      names += ["eval_results.txt", "eval_results.json"]
+  paths = (os.path.join(folder, name) for name in names)
+  found = list(filter(files.exists, paths))
+  for path in found:
+    files.remove(path)
+  return found
+
+
+def parse_threshold(text: str) -> float | str:
+  """The value of --null_score_diff_threshold: a number, or AUTO."""
+  try:
+    return AUTO if text == AUTO else float(text)
+  except ValueError as error:
+    raise UserError(
+      f"--{_THRESHOLD_KEY}={text} is not a number; pass one, or {AUTO}"
+    ) from error
+
+
+def write_threshold(
+  folder: str,
+  task: SquadTask,
+  threshold: float | None,
+  weights: str | None = None,
+) -> str:
+  """Stores the best threshold in a folder's task.json; returns the path."""
+  path = os.path.join(folder, task_file.NAME)
+  task.settings = dataclasses.replace(
+    task.settings, null_score_diff_threshold=threshold, init_checkpoint=weights
+  )
+  files.write_file(path, task_file.content(task.kind, task.settings))
+  return path
+
+
+def stored_threshold(folder: str | None) -> float | None:
+  """The threshold in the task.json of a folder; None without one."""
+  kind, fields = task_file.read(folder) if folder else (None, {})
+  if kind != SquadTask.kind:
+    return None
+  fields = task_file.parse(SquadSettings, fields, folder)
+  return fields.get(_THRESHOLD_KEY)
+
+
+def read_threshold(
+  folders: Iterable[str | None], weights: str | None = None
+) -> float:
+  """The stored threshold of the first folder that has one, for some weights."""
+  folders = list(dict.fromkeys(filter(None, folders)))
+  for folder in folders:
+    threshold = stored_threshold(folder)
+    if threshold is None:
+      continue
+    path = os.path.join(folder, task_file.NAME)
+    found = task_file.read(folder)[1].get("init_checkpoint")
+    if weights and found and found != weights:
+      logging.info("The threshold of %s is not used: of other weights", path)
+      continue
+    logging.info("null_score_diff_threshold=%g, from %s", threshold, path)
+    return threshold
+  raise UserError(
+    f"--null_score_diff_threshold=auto: no threshold in the {task_file.NAME} "
+    f"of {' or '.join(folders)}; pass a number, or first predict a file with "
+    f"answers"
+  )
+
+
+def _one_line(text):
+  return " ".join(text.split()) or "(no answer)"

@@ -1,0 +1,216 @@
+"""A label for each word: a linear layer on BERT's vectors of the words.
+
+Devlin et al. (2019), section 5.3. The vector of a word is that of its first
+word piece. The labels mark entities (see `entities`), or are any others,
+such as parts of speech.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from bert import layers
+import modeling
+import tokenization
+from bert.errors import plural
+from bert.data import files, records
+from bert.tasks.tagging import page as tagging_report
+from bert.tasks.tagging import entities, rows as tagged_rows
+from bert.data import text_words
+from bert.tasks.classification.examples import content_hash
+from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
+from bert.tasks.tagging.data import Sentence
+from bert.training import estimator
+from bert.models import huggingface_config
+from bert.contract import ops
+from bert.contract.task import Outputs, RowSet, Settings, Task, weighted_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggerSettings(Settings):
+  """What a tagger must remember."""
+
+  labels: tuple[str, ...] = ()  # in the order of the outputs
+  scheme: str | None = None  # of entities, see `entities.find_scheme`
+  label_all_tokens: bool = False  # in training, not only the first of a word
+  max_context: bool = False  # fill up with the sentences before and after
+  fixed = ("labels", "scheme", "label_all_tokens")
+
+
+class Tagged(NamedTuple):
+  """The answer to a sentence: the predicted label of each word."""
+
+  sentence: Sentence
+  labels: list[str]
+  probabilities: np.ndarray
+  loss: float  # the sum of the words'; 0 if it is not known
+  text: str
+  entities: list[entities.FoundEntity]
+
+
+class TaggingTask(Task):
+  """Named-entity recognition, or another label for each word."""
+
+  kind = "tagging"
+  Settings = TaggerSettings
+  output_types = (("entities", "DT_VARIANT"),)
+  name = "NER"
+  needs_pooler = False
+  truncates = False
+  usual_label = entities.OUTSIDE  # Few words are in entities.
+  style = tagging_report.STYLE
+  section = staticmethod(tagging_report.section)
+
+  def __init__(
+    self,
+    settings: TaggerSettings,
+    tokenizer: tokenization.FullTokenizer | None = None,
+    sentences: Mapping[str, Sequence[Sentence]] | None = None,
+  ):
+    super().__init__(settings, tokenizer)
+    self._sentences = sentences or {}
+    self._documents = itertools.count()
+    self.metrics = ("accuracy",)
+    if settings.scheme:
+      self.metrics = ("f1", "precision", "recall", "accuracy")
+
+  # Inference.
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    # Some also label positions that begin no word: [PAD], [CLS], [SEP], X.
+    of_words = [x for x in head.labels if x != "X" and x[:1] + x[-1:] != "[]"]
+    scheme = entities.find_scheme([of_words])
+    return {"labels": tuple(head.labels), "scheme": scheme}
+
+  def example(self, text: str) -> Sentence:
+    spans = text_words.split_text(text)
+    words = [text[start:end] for start, end in spans]
+    # In a document of its own: no other text is its context.
+    document = next(self._documents)
+    return Sentence("", words, None, words, document, text=text)
+
+  def features(
+    self, examples: Iterable[Sentence], is_training: bool
+  ) -> Iterator[list[dict]]:
+    """Yields the rows of each sentence, which may show those around it."""
+    ids = {label: index for index, label in enumerate(self.labels)}
+    return tagged_rows.make_rows(
+      examples, ids, self.tokenizer, self.settings, is_training
+    )
+
+  def feature_spec(self, is_training: bool) -> records.Spec:
+    label_ids = records.sequence_feature(self.settings.max_seq_length)
+    return {**super().feature_spec(is_training), "label_ids": label_ids}
+
+  def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
+    """The output layer's weights [C, H] and bias [C]."""
+    return layers.output_shapes(config.hidden_size, len(self.labels))
+
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """Logits [B, S, C], the likeliest label [B, S], and its probability."""
+    del features
+    logits = ops.output_layer(bert.get_sequence_output(), len(self.labels))
+    return {
+      "logits": logits,
+      "labels": ops.index_of_largest(logits),
+      "probabilities": ops.largest(ops.softmax(logits)),
+    }
+
+  def output_axes(self) -> dict[str, Sequence[str]]:
+    return dict.fromkeys(("labels", "probabilities"), (records.POSITION,))
+
+  def soft_targets(self) -> dict[str, Sequence[str | int]]:
+    return {"logits": (records.POSITION, len(self.labels))}
+
+  def answer(self, example: Sentence, predictions: Sequence[Mapping]) -> Tagged:
+    words = tagged_rows.join_windows(predictions)
+    labels = [self.labels[index] for index in words["labels"]]
+    text = example.text
+    if text is None:
+      text, spans = text_words.join_words(example.words)
+    else:
+      spans = text_words.split_text(text)
+    found = entities.found_entities(
+      text, spans, labels, words["probabilities"], self.settings.scheme
+    )
+    loss = float(np.sum(words.get("losses", 0.0)))
+    return Tagged(example, labels, words["probabilities"], loss, text, found)
+
+  def public(self, answer: Tagged) -> dict:
+    """The `entities`; without a scheme, each word with its label."""
+    return {"entities": [entity.to_dict() for entity in answer.entities]}
+
+  def describe(self, answer: Tagged) -> str:
+    lines = (
+      f"{e.type:8s} {e.probability:6.1%}  {e.text}" for e in answer.entities
+    )
+    return "\n".join(lines) or "no entity"
+
+  # Training.
+
+  def examples(self, split: str) -> dict[str, Sequence[Sentence]]:
+    return {"": self._sentences[split]}
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    entities.log_scheme(self.labels, self.settings.scheme)
+
+  def data_hashes(self) -> dict[str, str]:
+    return {
+      split: content_hash((s.words, s.labels, s.document) for s in found)
+      for split, found in self._sentences.items()
+    }
+
+  def outputs(
+    self, bert: modeling.BertModel, features: Mapping, mode: str
+  ) -> Outputs:
+    """The mean loss of the words; their labels, probabilities and losses."""
+    is_training = mode == estimator.ModeKeys.TRAIN
+    found = self.head(ops.TensorOps(is_training), bert, features)
+    marks = features["label_ids"]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels=tf.maximum(marks - 1, 0), logits=found["logits"]
+    )
+    if is_training:
+      losses = self.with_soft_loss(losses, found, features)
+      weights = tf.cast(marks > 0, tf.float32)
+      return Outputs(loss=weighted_mean(losses, weights))
+    predictions = self.predictions(found, features) | {"losses": losses}
+    return Outputs(predictions=predictions)
+
+  # Evaluation and prediction.
+
+  def score(self, rows: RowSet, answers: Iterable[Tagged]) -> TaggedSet:
+    tagged = [
+      TaggedSentence(*answer.sentence[:3], answer.labels, answer.loss)
+      for answer in answers
+    ]
+    return TaggedSet(rows.name, tagged, self.labels, self.settings.scheme)
+
+  def write(self, folder: str, rows: RowSet, answers: Iterable[Tagged]) -> None:
+    paths = [f"{folder}/test_predictions.txt", f"{folder}/entities.jsonl"]
+    with contextlib.ExitStack() as stack:
+      enter = stack.enter_context
+      partial = enter(files.atomic_writes(paths))
+      columns, found = (enter(files.open_file(p, "w")) for p in partial)
+      for answer in answers:
+        sentence = answer.sentence
+        separator = sentence.separator
+        for line in sentence.document_lines:
+          columns.write(f"{line}{separator}{entities.OUTSIDE}\n\n")
+        for line, label in zip(sentence.lines, answer.labels, strict=True):
+          between = "\t" if "\t" in line else separator
+          columns.write(f"{line}{between}{label}\n")
+        columns.write("\n")
+        found.write(entities.to_json(answer.text, answer.entities) + "\n")
+    logging.info(
+      "%s: %s", ", ".join(paths), plural(len(rows.examples), "sentence")
+    )

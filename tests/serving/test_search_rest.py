@@ -1,0 +1,179 @@
+"""Requests for vectors, similarities, search and reranking."""
+
+import base64
+import json
+
+import numpy as np
+import orjson
+import pytest
+import task_folders
+
+from bert.search.vector_index import Row, VectorIndex
+from bert.errors import UserError
+from bert.serving import search_rest
+from bert.engine import loaded_model
+from bert.search import search, text_index
+
+TEXTS = ["the mountains", "Jim Henson made puppets", "a city in the north"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, golden, goldens):
+  """A model of vectors, a classifier of pairs, and one of texts."""
+  found = []
+  for name in ("", "multilabel", "classification"):
+    folder = tmp_path_factory.mktemp("model")
+    task_folders.write(folder, name, golden, goldens)
+    found.append(loaded_model.load(folder))
+  return found
+
+
+@pytest.fixture(scope="module")
+def searcher(tmp_path_factory, models):
+  folder = str(tmp_path_factory.mktemp("index"))
+  rows = [Row(str(i), text, {"n": i}) for i, text in enumerate(TEXTS)]
+  text_index.change(folder, models[0], rows, dtype="float32")
+  return search.Searcher(models[0], VectorIndex(folder))
+
+
+def ask(reader, model, kind, body):
+  """The response to a request, after JSON."""
+  call = getattr(reader, f"read_{kind}")(model, body)
+  return json.loads(orjson.dumps(call.finish(model.answer(call.items))))
+
+
+def unit(model, texts):
+  vectors = np.stack([answer["vector"] for answer in model(texts)])
+  return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+class TestEmbeddings:
+  def test_openai_form(self, models):
+    model, *_ = models
+    reader = search_rest.Reader(model, "faq")
+    found = ask(
+      reader, model, "embeddings", {"input": TEXTS[:2], "model": "faq"}
+    )
+    assert (found["object"], found["model"]) == ("list", "faq")
+    assert [row["object"] for row in found["data"]] == ["embedding"] * 2
+    assert [row["index"] for row in found["data"]] == [0, 1]
+    for row, answer in zip(found["data"], model(TEXTS[:2]), strict=True):
+      assert row["embedding"] == pytest.approx(answer["vector"], abs=1e-6)
+    lengths = [len(model.task.tokenizer.tokenize(t)) + 2 for t in TEXTS[:2]]
+    usage = {"prompt_tokens": sum(lengths), "total_tokens": sum(lengths)}
+    assert found["usage"] == usage
+    one = ask(reader, model, "embeddings", {"input": TEXTS[0]})
+    assert one["data"][0]["embedding"] == pytest.approx(
+      found["data"][0]["embedding"], abs=1e-5
+    )
+
+  def test_base64_and_fewer_dimensions(self, models):
+    model, *_ = models
+    body = {"input": [TEXTS[0]], "encoding_format": "base64", "dimensions": 8}
+    found = ask(search_rest.Reader(model, "faq"), model, "embeddings", body)
+    content = base64.b64decode(found["data"][0]["embedding"])
+    vector = np.frombuffer(content, "<f4")
+    expected = model(TEXTS[0])["vector"][:8]
+    expected /= np.linalg.norm(expected)
+    np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+def test_similarity(models):
+  model, *_ = models
+  body = {"text_a": TEXTS[0], "text_b": TEXTS[1]}
+  found = ask(search_rest.Reader(model, "faq"), model, "answer", body)
+  a, b = unit(model, TEXTS[:2])
+  assert found == {"similarity": pytest.approx(a @ b, abs=1e-5)}
+  reader = search_rest.Reader(model, "faq")
+  assert ask(reader, model, "answer", {"text": "a"}).keys() == {"vector"}
+
+
+def test_search(models, searcher):
+  model, *_ = models
+  reader = search_rest.Reader(model, "faq", searcher)
+  body = {"query": "puppets", "top_k": 2}
+  found = ask(reader, model, "answer", body)
+  scores = unit(model, TEXTS) @ unit(model, ["puppets"])[0]
+  order = np.argsort(-scores)[:2]
+  assert [hit["text"] for hit in found["hits"]] == [TEXTS[i] for i in order]
+  assert [hit["fields"]["n"] for hit in found["hits"]] == order.tolist()
+  for hit, index in zip(found["hits"], order, strict=True):
+    assert hit["score"] == pytest.approx(scores[index], abs=1e-5)
+  assert len(ask(reader, model, "answer", {"query": "puppets"})["hits"]) == 3
+  assert reader.form.description == "Search among 3 texts"
+  assert [field.name for field in reader.form.fields] == ["query"]
+
+
+class TestRerank:
+  def test_by_vectors(self, models):
+    model, *_ = models
+    reader = search_rest.Reader(model, "faq")
+    body = {"query": "puppets", "documents": TEXTS, "top_n": 2}
+    found = ask(reader, model, "rerank", body)
+    scores = unit(model, TEXTS) @ unit(model, ["puppets"])[0]
+    order = np.argsort(-scores)[:2]
+    assert [row["index"] for row in found["results"]] == order.tolist()
+    for row in found["results"]:
+      wanted = pytest.approx(scores[row["index"]], abs=1e-5)
+      assert row["relevance_score"] == wanted
+
+  def test_by_a_model_of_pairs(self, models):
+    _, model, _ = models
+    reader = search_rest.Reader(model, "pairs", relevant_label="green")
+    documents = [{"text": text} for text in TEXTS]
+    body = {"query": "a", "documents": documents, "return_documents": True}
+    found = ask(reader, model, "rerank", {**body, "model": "pairs"})
+    scores = [model(("a", text))["probabilities"][1] for text in TEXTS]
+    order = np.argsort([-score for score in scores])
+    assert [row["index"] for row in found["results"]] == order.tolist()
+    texts = [row["document"]["text"] for row in found["results"]]
+    assert texts == [TEXTS[i] for i in order]
+    best = found["results"][0]["relevance_score"]
+    assert best == pytest.approx(max(scores), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("which", "kind", "body", "message"),
+  [
+    (0, "embeddings", [], "the body must be an object with 'input'"),
+    (0, "embeddings", {"input": []}, "'input' is not a list with at least"),
+    (0, "embeddings", {"input": [[1, 2]]}, r"input\[0\]: text is not a string"),
+    (0, "embeddings", {"input": "a", "n": 1}, "must be an object with 'input'"),
+    (0, "embeddings", {"input": "a", "model": "b"}, "there is 'm'"),
+    (0, "embeddings", {"input": "a", "dimensions": 0}, "dimensions=0 is not a"),
+    (0, "answer", {"query": "a"}, "the input is not an object with"),
+    (0, "answer", {"text_a": "a", "text_b": 1}, "text_b: text is not a string"),
+    (0, "rerank", {"query": "a"}, "an object with 'query', 'documents'"),
+    (0, "rerank", {"query": "a", "documents": []}, "not a list with at least"),
+    (
+      0,
+      "rerank",
+      {"query": "a", "documents": [1]},
+      r"documents\[0\]: text is not a",
+    ),
+    (1, "rerank", {"query": "a", "documents": ["b"]}, "--relevant_label is r"),
+    (2, "rerank", {"query": "a", "documents": ["b"]}, "is no model of pairs"),
+  ],
+)
+def test_bad_requests(models, which, kind, body, message):
+  model = models[which]
+  reader = search_rest.Reader(model, "m")
+  with pytest.raises(UserError, match=message):
+    getattr(reader, f"read_{kind}")(model, body)
+
+
+@pytest.mark.parametrize(
+  ("body", "message"),
+  [
+    ({"query": "\u200b"}, "query is '.*', without a word; pass some"),
+    (
+      {"query": "a", "top_k": 0},
+      "top_k=0 is not a whole number from 1 to 1000",
+    ),
+    ({"query": 1}, "query: text is not a string"),
+  ],
+)
+def test_bad_searches(models, searcher, body, message):
+  reader = search_rest.Reader(models[0], "m", searcher)
+  with pytest.raises(UserError, match=message):
+    reader.read_answer(models[0], body)
