@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
-from bert.errors import plural
 from bert.data import corpus, corpus_beam, corpus_workers, instances, progress
 from bert.data.instances import (
   TrainingInstance,
@@ -28,18 +27,19 @@ from bert.data.instances import (
   truncate_seq_pair,
   write_instance_to_example_files,
 )
+from bert.errors import plural
 from bert.flags import flag_table
-from bert.models import model_flags
-from bert.scripts import startup
 from bert.flags.values import (
   COUNT,
-  Flag,
-  Flags,
   PATH,
   PROPORTION,
+  Flag,
+  Flags,
   at_least,
   table,
 )
+from bert.models import model_flags
+from bert.scripts import startup
 
 # Code written for the original finds these here.
 __all__ = [

@@ -16,17 +16,16 @@ import time
 
 from absl import logging
 
-from bert.errors import plural
-from bert.data import progress, text_files
-from bert.tasks.embeddings import feature_files, vectors as features
-from bert.engine import loaded_model
-from bert.engine.loaded_model import LoadedModel
-from bert.engine import devices
-from bert.flags import flag_table
-from bert.models import model_flags, model_folder, task_file
 from bert import runtimes
+from bert.data import progress, text_files
+from bert.engine import devices, loaded_model
+from bert.engine.loaded_model import LoadedModel
+from bert.errors import plural
+from bert.flags import flag_table
+from bert.flags.values import COUNT, PATH, Flag, Flags, table
+from bert.models import model_flags, model_folder, task_file
 from bert.scripts import settings, startup
-from bert.flags.values import COUNT, Flag, Flags, PATH, table
+from bert.tasks.embeddings import feature_files, vectors as features
 
 
 # fmt: off

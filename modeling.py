@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
-from bert import variables  # First: it imports quiet_start.
+from bert import variables  # First: `bert` makes TensorFlow load late.
 import tensorflow as tf
 
 from bert.config import BertConfig

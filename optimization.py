@@ -13,14 +13,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from bert import variables  # First: it imports quiet_start.
+from bert import variables  # First: `bert` makes TensorFlow load late.
 import tensorflow as tf
 from absl import logging
 
 from bert import loss_scale
 from bert.errors import listing
-from bert.optimizer_settings import LayerRates as LayerRates
-from bert.optimizer_settings import Optimization
+from bert.optimizer_settings import LayerRates as LayerRates, Optimization
 
 
 def learning_rate_schedule(

@@ -10,18 +10,18 @@
 import functools
 
 from bert.errors import UserError
+from bert.flags import flag_table
+from bert.flags.values import FRACTION, PATH, Flag, Flags, table
+from bert.models import checkpoints, model_flags
+from bert.scripts import script, startup
+from bert.scripts.experiment import Experiment
+from bert.scripts.settings import check_fine_tuning
 from bert.tasks.classification import prediction_files, runs
-from bert.scripts import script
-from bert.tasks.classification.task import (
-  ClassificationTask,
-  create_model,
-  model_fn_builder,
-)
 from bert.tasks.classification.examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
   InputFeatures,
-  LONG_TEXT,
   PaddingInputExample,
   convert_examples_to_features,
   convert_single_example,
@@ -30,19 +30,18 @@ from bert.tasks.classification.examples import (
   input_fn_builder,
 )
 from bert.tasks.classification.glue import (
+  PROCESSORS,
+  XNLI_LANGUAGES,
   ColaProcessor,
   MnliProcessor,
   MrpcProcessor,
-  PROCESSORS,
-  XNLI_LANGUAGES,
   XnliProcessor,
 )
-from bert.models import checkpoints, model_flags
-from bert.flags import flag_table
-from bert.scripts import startup
-from bert.scripts.experiment import Experiment
-from bert.flags.values import FRACTION, Flag, Flags, PATH, table
-from bert.scripts.settings import check_fine_tuning
+from bert.tasks.classification.task import (
+  ClassificationTask,
+  create_model,
+  model_fn_builder,
+)
 
 # Names that users import from here.
 __all__ = [

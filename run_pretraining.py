@@ -19,8 +19,16 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.errors import UserError, plural
+from bert.contract.distillation import Distillation
 from bert.data import instances
+from bert.engine import record_files
+from bert.errors import UserError, plural
+from bert.flags import flag_table
+from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
+from bert.models import model_flags
+from bert.scripts import startup
+from bert.scripts.experiment import Experiment, ModelFiles
+from bert.scripts.settings import RunSettings, check_training, find_weights
 from bert.tasks.pretraining import dynamic_masking
 from bert.tasks.pretraining.task import (
   PretrainingTask,
@@ -30,14 +38,6 @@ from bert.tasks.pretraining.task import (
   model_fn_builder,
 )
 from bert.tasks.pretraining.teacher import PretrainingTeacher, parse_layers
-from bert.flags import flag_table
-from bert.models import model_flags
-from bert.engine import record_files
-from bert.scripts import startup
-from bert.contract.distillation import Distillation
-from bert.scripts.experiment import Experiment, ModelFiles
-from bert.flags.values import COUNT, Flag, Flags, PATH, at_least, table
-from bert.scripts.settings import RunSettings, check_training, find_weights
 
 # The original's names.
 __all__ = [

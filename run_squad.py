@@ -14,9 +14,25 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 import dataclasses
 
-from bert.scripts import script, terminal
-from bert.tasks.squad import task as squad_model
 from bert.engine.loaded_model import LoadedModel
+from bert.flags import flag_table
+from bert.flags.values import COUNT, PATH, Flag, Flags, table
+from bert.models import (
+  checkpoints,
+  model_flags,
+  model_folder,
+  run_record,
+  task_file,
+)
+from bert.scripts import script, startup, terminal
+from bert.scripts.experiment import Experiment
+from bert.scripts.settings import (
+  check_fine_tuning,
+  engine_options,
+  find_weights,
+  wanted_splits,
+)
+from bert.tasks.squad import task as squad_model
 from bert.tasks.squad.data import (
   FeatureWriter,
   InputFeatures,
@@ -35,23 +51,6 @@ from bert.tasks.squad.task import (
   SquadTask,
   create_model,
   model_fn_builder,
-)
-from bert.models import (
-  checkpoints,
-  model_flags,
-  model_folder,
-  run_record,
-  task_file,
-)
-from bert.flags import flag_table
-from bert.scripts import startup
-from bert.scripts.experiment import Experiment
-from bert.flags.values import COUNT, Flag, Flags, PATH, table
-from bert.scripts.settings import (
-  check_fine_tuning,
-  engine_options,
-  find_weights,
-  wanted_splits,
 )
 
 # Names that users import from here.

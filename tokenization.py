@@ -18,14 +18,12 @@ from typing import Any, NamedTuple, cast
 
 from bert import strict_json
 from bert.errors import UserError
+from bert.pieces import WORD_START, SpecialPieces, read_file
 
 UNKNOWN = "[UNK]"
 
 # Longer words are unknown.
 MAX_WORD_LENGTH = 200
-
-# SentencePiece's mark of the first piece of a word.
-WORD_START = "\u2581"
 
 # The first pieces of ALBERT's SentencePiece models.
 _ALBERT = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
@@ -59,21 +57,6 @@ def find_release(path: str | None) -> Release | None:
   pattern = r"(?:^|_)(cased|uncased|multilingual|chinese)_L-\d+_H-\d+"
   found = re.search(pattern, name) or re.search(pattern, folder)
   return found and Release(found.string, found[1] != "cased")
-
-
-class SpecialPieces(NamedTuple):
-  """The pieces around texts, by their role."""
-
-  cls: str = "[CLS]"  # Before the first text.
-  sep: str = "[SEP]"  # After each text.
-  mask: str = "[MASK]"
-  pad: str = "[PAD]"
-  between: int = 1  # Number of `sep` between two texts.
-  has_segments: bool = True  # Whether the second text is another segment.
-
-  def count(self, num_texts: int) -> int:
-    """Number of special pieces around one or two texts."""
-    return 2 if num_texts == 1 else 2 + self.between
 
 
 def validate_case_matches_checkpoint(
@@ -190,18 +173,6 @@ def _load_json_vocab(path):
       f"tokenizer.json of a BERT model"
     )
   return _Vocabulary(sorted(ids.items(), key=lambda pair: pair[1]))
-
-
-def read_file(path: str) -> bytes:
-  """The content of a local or remote file."""
-  if "://" not in path:
-    with open(path, "rb") as reader:
-      return reader.read()
-  from bert import quiet_start  # noqa: F401  isort: skip
-  import tensorflow as tf
-
-  with tf.io.gfile.GFile(path, "rb") as reader:
-    return reader.read()
 
 
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
@@ -375,7 +346,7 @@ class FullTokenizer:
     """The word pieces of `text`, from `tokenize` of both parts."""
     split = self.wordpiece_tokenizer.tokenize
     if not self.splits_words:
-      return split(text)
+      return split(convert_to_unicode(text))
     words = self.basic_tokenizer.tokenize(text)
     return list(itertools.chain.from_iterable(map(split, words)))
 

@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert import kernels, variables
+from bert.scripts import startup
 from bert.tasks.pretraining import task as pretraining
 from bert.training import estimator
-from bert.scripts import startup
 from bert.training.model_fn import build_model_fn
 from optimization import Optimization
 import run_classifier

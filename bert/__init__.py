@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
+from bert import quiet_start  # noqa: F401  Before TensorFlow.
+
 __all__ = [
   "Evaluation",
   "Field",
@@ -27,8 +29,8 @@ __version__ = "1.0.0"
 if TYPE_CHECKING:
   import os
 
-  from bert.engine.loaded_model import LoadedModel
   from bert.contract.task import Evaluation, Field, Settings, Task
+  from bert.engine.loaded_model import LoadedModel
 
 
 def load(

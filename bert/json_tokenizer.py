@@ -10,11 +10,11 @@ normalization. Special pieces in a text are split like any text.
 import collections
 import functools
 
-import tokenization
 from bert.errors import UserError, shortened
+from bert.pieces import WORD_START, SpecialPieces, read_file
 
 # What marks a piece that begins a word: byte-level BPE's, and SentencePiece's.
-_WORD_STARTS = ("\u0120", tokenization.WORD_START)
+_WORD_STARTS = ("\u0120", WORD_START)
 
 
 class JsonTokenizer:
@@ -22,7 +22,7 @@ class JsonTokenizer:
 
   def __init__(self, path: str):
     self._path = path
-    self._content = tokenization.read_file(path)
+    self._content = read_file(path)
     self._tokenizer = self._parse()
     vocab = self._tokenizer.get_vocab().items()
     self.vocab = collections.OrderedDict(
@@ -63,7 +63,7 @@ class JsonTokenizer:
       for token in added
       if token.special
     }
-    special = tokenization.SpecialPieces(
+    special = SpecialPieces(
       cls,
       sep,
       by_role.get("mask", "[MASK]"),
@@ -73,7 +73,7 @@ class JsonTokenizer:
     )
     return special, by_role.get("unk", cls)  # Byte-level BPE may have none.
 
-  def tokenize(self, text: str | bytes) -> list[str]:
+  def tokenize(self, text: str) -> list[str]:
     """The pieces of `text`."""
     return self._split(self._tokenizer, text)
 
@@ -86,7 +86,6 @@ class JsonTokenizer:
     return self._parse()
 
   def _split(self, tokenizer, text):
-    text = tokenization.convert_to_unicode(text)
     encoded = tokenizer.encode(text, add_special_tokens=False)
     return [self._pieces[index] for index in encoded.ids]
 

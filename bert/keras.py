@@ -20,17 +20,18 @@ import os
 import tempfile
 from collections.abc import Mapping
 
-from bert import variables  # First: it imports quiet_start.
+from bert import variables  # First: `bert` makes TensorFlow load late.
 import keras
 import tensorflow as tf
 from absl import logging
 
 import modeling
 import tokenization
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 from bert.export import saved_model, text_graph
 from bert.export.new_folder import check_is_new, new_folder
+from bert.layers import POOLER
 from bert.models import checkpoints, model_folder
 
 if keras.backend.backend() != "tensorflow":
@@ -145,9 +146,7 @@ class Encoder(keras.layers.Layer):
       model = model_folder.find_model(os.fspath(folder or ""))
       self.config = model.config
       shapes = modeling.variable_shapes(self.config)
-      saved = checkpoints.load_weights(
-        model.checkpoint, shapes, checkpoints.POOLER
-      )
+      saved = checkpoints.load_weights(model.checkpoint, shapes, POOLER)
       weights = {name: saved[name] for name in shapes if name in saved}
       if len(weights) < len(shapes):
         logging.warning(

@@ -25,7 +25,6 @@ import os
 import threading
 from collections.abc import Callable
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
 # A matrix of fewer elements takes less time than the start of a program. Where

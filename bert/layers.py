@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from bert import variables  # First: it imports quiet_start.
+from bert import variables  # First: `bert` makes TensorFlow load late.
 import tensorflow as tf
 
 from bert import kernels
@@ -20,6 +20,9 @@ Activation = Callable[["tf.Tensor"], "tf.Tensor"] | None
 
 # LayerNorm's epsilon in the released models.
 LAYER_NORM_EPSILON = 1e-12
+
+# Variables that models for the vectors of words may lack.
+POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 # Added to the attention score of a masked position. After softmax its weight is
 # exactly 0 in float32, so padding never changes an output.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bert import variables  # First: it imports quiet_start.
+from bert import variables  # First: `bert` makes TensorFlow load late.
 import tensorflow as tf
 
 START = 2.0**15

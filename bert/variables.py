@@ -18,7 +18,6 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 
 

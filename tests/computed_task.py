@@ -1,7 +1,7 @@
 """A task whose numbers a function computes."""
 
-from bert.data import records
 from bert.contract.task import Task
+from bert.data import records
 
 
 class ComputedTask(Task):

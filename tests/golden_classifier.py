@@ -4,8 +4,8 @@ import numpy as np
 
 import modeling
 from bert import variables
-from bert.tasks.classification import labels as label_types
 from bert.models import checkpoints
+from bert.tasks.classification import labels as label_types
 
 LABELS = ["red", "green", "blue"]
 LABEL_TYPES = {

@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator
 ROOT = pathlib.Path(__file__).parent.parent
 
 _CORE = ["modeling", "tokenization", "optimization"]
-_SUBFOLDERS = ["data", "training", "reports", "tasks", "export"]
+
+# In the order of imports: a room imports from those before it.
+ROOMS = [
+  *("core", "data", "flags", "reports", "contract", "models", "engine"),
+  *("training", "scripts", "tasks", "search", "export", "serving", "commands"),
+]
 
 # The modules at the root that `bert` has under its own name, too.
 ALIASES = [
@@ -21,19 +26,18 @@ ALIASES = [
 
 
 def _modules():
-  """Dict from dotted name to (folder, path)."""
+  """Dict from dotted name to (room, path)."""
   found = {}
   for path in ROOT.glob("*.py"):
-    folder = "core" if path.stem in _CORE else "scripts"
-    found[path.stem] = (folder, path)
+    found[path.stem] = ("core" if path.stem in _CORE else "commands", path)
   for path in (ROOT / "bert").rglob("*.py"):
     parts = path.relative_to(ROOT).with_suffix("").parts
     if path.stem == "__init__" or parts[1:] in [(name,) for name in ALIASES]:
       continue
-    folder = parts[1] if len(parts) > 2 else "core"
-    if folder == "commands" or path.stem == "keras":
-      folder = "scripts"  # Nothing imports it.
-    found[".".join(parts)] = (folder, path)
+    room = parts[1] if len(parts) > 2 else "core"
+    if path.stem == "keras":
+      room = "commands"  # Nothing imports it.
+    found[".".join(parts)] = (room, path)
   return found
 
 

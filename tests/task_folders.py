@@ -4,17 +4,17 @@ import numpy as np
 
 from golden_classifier import LABEL_TYPES
 
-from bert.tasks.multiple_choice import task as multiple_choice
-from bert.tasks.squad import task as squad_model
-from bert.tasks.tagging import task as tagging
+from bert.contract.task import Settings
+from bert.models import checkpoints, task_file
 from bert.tasks.classification import labels as label_types
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
 )
+from bert.tasks.multiple_choice import task as multiple_choice
+from bert.tasks.squad import task as squad_model
 from bert.tasks.squad.task import SquadSettings
-from bert.models import checkpoints, task_file
-from bert.contract.task import Settings
+from bert.tasks.tagging import task as tagging
 
 LENGTH = 32
 TAGS = ("O", "B-X", "I-X")

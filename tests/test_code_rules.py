@@ -1,4 +1,4 @@
-"""Flags stay in scripts, variables in one module, and code stays short."""
+"""Flags stay in scripts, variables in one module, functions stay short."""
 
 import ast
 import re
@@ -22,32 +22,14 @@ _READERS_OF_FLAGS = (
   "bert.scripts.script",
 )
 
-# A reader shall see a task, and the whole model, at once.
-MOST_LINES = dict.fromkeys(
-  (
-    "run_classifier",
-    "run_squad",
-    "run_pretraining",
-    "bert.commands.run_ner",
-    "bert.tasks.tagging.task",
-    "bert.commands.run_multiple_choice",
-    "bert.tasks.multiple_choice.task",
-    "bert.commands.run_embeddings",
-    "bert.tasks.embeddings.task",
-    "bert.commands.fill_mask",
-    "bert.tasks.fill_mask.task",
-  ),
-  260,
-) | {"modeling": 600}
-
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_flags_and_variables_stay_in_their_modules(name):
-  folder, _ = MODULES[name]
+  room, _ = MODULES[name]
   assert name.rpartition(".")[2] != "utils"
   known = set(imports(name))
   assert name in _ABSL_FLAGS or not {"absl.flags", "absl.app"} & known
-  reads_flags = folder == "scripts" or name in _READERS_OF_FLAGS
+  reads_flags = room == "commands" or name in _READERS_OF_FLAGS
   # What checks a folder alone is no reader.
   readable = {f"bert.flags.values.{n}" for n in ("Flags", "Flag", "parse")}
   assert reads_flags or not readable & known
@@ -61,7 +43,7 @@ def test_flags_and_variables_stay_in_their_modules(name):
   for forbidden in ("tf.keras", "tf.estimator", "tensorflow.python"):
     assert forbidden not in text
   loads_tensorflow = "tensorflow" in set(imports(name, tree(name).body))
-  without = folder == "data" or name in ("tokenization", "bert.errors")
+  without = room == "data" or name in ("tokenization", "bert.errors")
   assert not (without and loads_tensorflow)
 
 
@@ -93,23 +75,3 @@ def test_functions_are_short_and_described(name):
 
 def _length(function):
   return function.end_lineno - function.lineno + 1
-
-
-@pytest.mark.parametrize("name", MOST_LINES)
-def test_modules_stay_short(name):
-  assert len(read(name).splitlines()) <= MOST_LINES[name]
-
-
-def test_attention_fits_one_glance():
-  (attention,) = (
-    node
-    for node in tree("modeling").body
-    if isinstance(node, ast.FunctionDef) and node.name == "attention"
-  )
-  assert _length(attention) <= 30
-
-
-def test_the_product_stays_small():
-  """Whoever adds lines or modules says in the commit what goes instead."""
-  assert len(MODULES) <= 168
-  assert sum(len(read(name).splitlines()) for name in MODULES) <= 34_250

@@ -21,12 +21,12 @@ from formats import same
 from task_runs import RUNS
 
 import bert
+from bert.contract import registry
 from bert.data import records
 from bert.errors import UserError
 from bert.export import huggingface
-from bert.serving import rest
 from bert.models import checkpoints
-from bert.contract import registry
+from bert.serving import rest
 
 LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")

@@ -14,23 +14,23 @@ from collections.abc import Mapping
 from absl import logging
 
 import tokenization
-from bert.errors import UserError, plural
+from bert import termination
 from bert.data import files, progress, text_files, vocabulary
 from bert.data.vocabulary import WordCounts
+from bert.errors import UserError, plural
 from bert.export import new_folder
 from bert.flags import flag_table
-from bert.models import model_flags
-from bert.scripts import startup
-from bert import termination
 from bert.flags.values import (
   COUNT,
+  PATH,
   Flag,
   Flags,
-  PATH,
   at_least,
   check_output_folder,
   table,
 )
+from bert.models import model_flags
+from bert.scripts import startup
 
 # Flags that have no effect with --extend, and those that need it.
 _LEARNING_FLAGS = (

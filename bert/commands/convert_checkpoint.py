@@ -11,12 +11,12 @@ import tempfile
 
 from absl import logging
 
+from bert.data import downloads
 from bert.export import huggingface, saved_model_weights, smaller_model
 from bert.export.new_folder import check_is_new
-from bert.data import downloads
 from bert.flags import flag_table
+from bert.flags.values import PATH, Flag, Flags, check_output_folder, table
 from bert.scripts import startup
-from bert.flags.values import Flag, Flags, PATH, check_output_folder, table
 
 
 # fmt: off

@@ -10,11 +10,11 @@ An interrupted download continues with the same command. The folder is printed.
 import itertools
 import sys
 
-from bert.errors import check_given
 from bert.data import datasets, downloads
+from bert.errors import check_given
 from bert.flags import flag_table
+from bert.flags.values import PATH, Flag, Flags, check_output_folder, table
 from bert.scripts import startup
-from bert.flags.values import Flag, Flags, PATH, check_output_folder, table
 
 COMMANDS = ("glue", "squad", "model")
 

@@ -14,22 +14,21 @@ The formats onnx and tflite hold the model without its tokenizer.
 
 import os
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import tensorflow as tf
 from absl import logging
 
+from bert.contract.task import Task
+from bert.data import downloads, files
+from bert.engine import loaded_model
 from bert.errors import UserError, require_package
 from bert.export import huggingface, onnx_model
 from bert.export.new_folder import check_is_new, new_folder
 from bert.export.readme import readme
-from bert.data import downloads, files
-from bert.tasks.embeddings.vectors import POOLINGS
-from bert.engine import loaded_model
 from bert.flags import flag_table
+from bert.flags.values import PATH, Flag, Flags, check_output_folder, table
 from bert.models import huggingface_config, model_folder, task_file
 from bert.scripts import startup
-from bert.contract.task import Task
-from bert.flags.values import Flag, Flags, PATH, check_output_folder, table
+from bert.tasks.embeddings.vectors import POOLINGS
 
 _QUANTIZATIONS = {
   "saved_model": ("none",),

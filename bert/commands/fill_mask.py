@@ -13,13 +13,12 @@ import itertools
 import json
 
 from bert.data import text_files
-from bert.tasks.embeddings import feature_files
 from bert.engine import loaded_model
-from bert.scripts import terminal
 from bert.flags import flag_table
+from bert.flags.values import COUNT, PATH, Flag, Flags, table
 from bert.models import model_folder
-from bert.scripts import startup
-from bert.flags.values import COUNT, Flag, Flags, PATH, table
+from bert.scripts import startup, terminal
+from bert.tasks.embeddings import feature_files
 
 # Lines that are answered together. The model reads a line once for each of its
 # pieces.

@@ -12,20 +12,19 @@ search_texts.py, serve.py and bert.load.
 
 import dataclasses
 
+from bert.flags import flag_table
+from bert.flags.values import PATH, POSITIVE, Check, Flag, Flags, table
+from bert.models import model_flags, task_file
+from bert.scripts import script, startup
+from bert.scripts.experiment import Experiment
+from bert.scripts.settings import check_fine_tuning, find_weights, wanted_splits
 from bert.tasks.embeddings import (
   data as text_pairs,
   losses as embedding_losses,
   retrieval,
   task as embeddings,
 )
-from bert.scripts import script
 from bert.tasks.embeddings.vectors import VectorSettings, VectorTask
-from bert.flags import flag_table
-from bert.models import model_flags, task_file
-from bert.scripts import startup
-from bert.scripts.experiment import Experiment
-from bert.flags.values import Check, Flag, Flags, PATH, POSITIVE, table
-from bert.scripts.settings import check_fine_tuning, find_weights, wanted_splits
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 

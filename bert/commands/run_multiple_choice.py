@@ -8,10 +8,10 @@
       --train_batch_size=16 --learning_rate=2e-5 --output_dir=/tmp/swag_output/
 """
 
+from bert.flags.values import PATH, Flag
 from bert.scripts import script
 from bert.tasks.multiple_choice.data import Example
 from bert.tasks.multiple_choice.task import MultipleChoiceTask
-from bert.flags.values import Flag, PATH
 
 __all__ = ["Example", "MultipleChoiceTask"]
 

@@ -11,18 +11,17 @@ import dataclasses
 import os
 from typing import BinaryIO
 
-from bert.errors import UserError
 from bert.data import files, text_files
-from bert.tasks.tagging import data as tagged_text, entities
-from bert.scripts import script
 from bert.engine.loaded_model import LoadedModel
-from bert.tasks.tagging.task import TaggerSettings, TaggingTask
+from bert.errors import UserError
 from bert.flags import flag_table
+from bert.flags.values import PATH, Flag, Flags, table
 from bert.models import model_flags, task_file
-from bert.scripts import startup
+from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.flags.values import Flag, Flags, PATH, table
 from bert.scripts.settings import check_fine_tuning, find_weights, wanted_splits
+from bert.tasks.tagging import data as tagged_text, entities
+from bert.tasks.tagging.task import TaggerSettings, TaggingTask
 
 # For notebooks.
 __all__ = ["TaggerSettings", "TaggingTask"]

@@ -16,18 +16,16 @@ from collections.abc import Iterator
 
 from absl import logging
 
-from bert.errors import plural
-from bert.data import files, progress, text_files
-from bert.search import hnsw, vector_index
-from bert.engine import loaded_model
-from bert.search import search, text_index
-from bert.scripts import terminal
-from bert.tasks.embeddings import data as text_pairs
-from bert.search.search import Hit, Searcher
-from bert.flags import flag_table
 from bert import runtimes
-from bert.scripts import startup
-from bert.flags.values import COUNT, Flag, Flags, PATH, SHARE, table
+from bert.data import files, progress, text_files
+from bert.engine import loaded_model
+from bert.errors import plural
+from bert.flags import flag_table
+from bert.flags.values import COUNT, PATH, SHARE, Flag, Flags, table
+from bert.scripts import startup, terminal
+from bert.search import hnsw, search, text_index, vector_index
+from bert.search.search import Hit, Searcher
+from bert.tasks.embeddings import data as text_pairs
 
 # What a command does with the index; one of these flags is required.
 _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")

@@ -16,11 +16,11 @@ import re
 
 from absl import logging
 
+from bert import runtimes
 from bert.errors import import_optional, plural
 from bert.flags import flag_table
-from bert import runtimes
+from bert.flags.values import COUNT, PATH, Check, Flag, Flags, at_least, table
 from bert.scripts import startup
-from bert.flags.values import COUNT, Check, Flag, Flags, PATH, at_least, table
 
 _PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 

@@ -15,23 +15,21 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 import modeling
 import tokenization
-from bert.errors import UserError, plural, shortened
-from bert.data import files, records, sequences, text_files
-from bert.reports import attention, embedding_map
-from bert.engine import loaded_model
-from bert.flags import flag_table
-from bert.models import model_flags, model_folder
-from bert.engine import predictor
-from bert.scripts import startup
-from bert.flags.values import Flag, Flags, PATH, table
 from bert.contract.task import Settings, Task
+from bert.data import files, records, sequences, text_files
+from bert.engine import loaded_model, predictor
+from bert.errors import UserError, plural, shortened
+from bert.flags import flag_table
+from bert.flags.values import PATH, Flag, Flags, table
+from bert.models import model_flags, model_folder
+from bert.reports import attention, embedding_map
+from bert.scripts import startup
 
 # Each command with the flag that it needs, and the extensions of its output.
 COMMANDS = {

@@ -3,9 +3,8 @@
 import importlib
 import inspect
 
-from bert.errors import UserError, listing
-from bert.models.huggingface_names import split_architecture
 from bert.contract.task import Task
+from bert.errors import UserError, listing
 
 # Where the class of a kind is.
 _places = {
@@ -19,26 +18,6 @@ _places = {
 
 # Answered by any pre-trained model, and not recorded in its folder.
 UNTRAINED = ("vectors", "fill_mask")
-
-# The heads of kinds in Hugging Face's format.
-_heads = {
-  "classification": "ForSequenceClassification",
-  "tagging": "ForTokenClassification",
-  "squad": "ForQuestionAnswering",
-  "multiple choice": "ForMultipleChoice",
-}
-
-
-def kind_of(architecture: str) -> str | None:
-  """The kind of task of an architecture of Hugging Face; None for others."""
-  model_type, head = split_architecture(architecture)
-  kinds = {head: kind for kind, head in _heads.items()}
-  return kinds.get(head) if model_type else None
-
-
-def head_of(kind: str) -> str | None:
-  """The inverse of `kind_of`: an architecture without the name of the model."""
-  return _heads.get(kind)
 
 
 def register(*tasks: type[Task] | str) -> None:

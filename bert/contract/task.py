@@ -19,7 +19,7 @@ from collections.abc import (
   Mapping,
   Sequence,
 )
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -28,17 +28,16 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers
-from bert.errors import UserError, listing, plural
-from bert.data import files, records, sequences, text_files
-from bert.reports import verdict
-from bert.models import checkpoints, huggingface_config, model_folder
 from bert.contract import distillation, ops
-from bert.training import estimator, micro_batches
-from bert.engine import inputs, record_files
 from bert.contract.distillation import Distillation
+from bert.data import files, records, sequences, text_files
+from bert.errors import UserError, listing, plural
+from bert.layers import POOLER
+from bert.reports import verdict
 
-# Added to a sum of weights, so that a mean without weights is 0.
-EPSILON = 1e-5
+if TYPE_CHECKING:
+  from bert.engine import inputs, record_files
+  from bert.models import huggingface_config, model_folder
 
 
 @dataclasses.dataclass
@@ -258,7 +257,7 @@ class Task:
 
   def optional_variables(self) -> Collection[str]:
     """Variables that a checkpoint may lack when the model is used."""
-    return () if self.needs_pooler else checkpoints.POOLER
+    return () if self.needs_pooler else POOLER
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """What the task computes from BERT's vectors of a batch, by name.
@@ -344,10 +343,10 @@ class Task:
     self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
   ) -> Outputs:
     """Loss and predictions for a batch."""
-    is_training = mode == estimator.ModeKeys.TRAIN
+    is_training = mode == "train"
     found = self.head(ops.TensorOps(is_training), bert, features)
     loss = None
-    if mode != estimator.ModeKeys.PREDICT:
+    if mode != "infer":
       loss = self.loss(found, features)
       if is_training:
         loss = self.with_soft_loss(loss, found, features)
@@ -480,14 +479,8 @@ def label_fields(labels: Sequence[str]) -> dict:
   }
 
 
-def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-  """The mean of values by weight over a batch that may be divided.
-
-  The losses of replicas and of micro-batches are averaged. The mean of what
-  each returns is the mean over the weights of all. The weights must depend on
-  features only.
-  """
-  total = tf.reduce_sum(weights) + EPSILON
-  mean = tf.reduce_sum(values * weights) / total
-  mean_total = micro_batches.mean_total(total)
-  return mean if mean_total is total else mean * total / mean_total
+def score_rows(task: Task, rows: Sequence[Mapping]) -> dict[str, float]:
+  """The metrics of predictions by name, of one row per example."""
+  answers = (task.answer(None, [row]) for row in rows)
+  row_set = RowSet("dev", "", None, None, len(rows))
+  return task.score(row_set, answers).results

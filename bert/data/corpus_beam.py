@@ -5,9 +5,9 @@ import logging
 import re
 from collections.abc import Sequence
 
-from bert.errors import UserError, import_optional
 from bert.data import files
 from bert.data.corpus import Corpus, CorpusConfig, records_of_shard
+from bert.errors import UserError, import_optional
 
 # Errors of a runner that lacks a package or cannot reach its files.
 _USERS = (ValueError, OSError, RuntimeError, ImportError)

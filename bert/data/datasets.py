@@ -7,8 +7,8 @@ fetch_squad("squad")
 import os
 from typing import NamedTuple
 
-from bert.errors import check_known
 from bert.data import fetching, files
+from bert.errors import check_known
 
 _GLUE_URL = "https://dl.fbaipublicfiles.com/glue/data"
 _MRPC_URL = "https://dl.fbaipublicfiles.com/senteval/senteval_data"

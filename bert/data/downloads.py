@@ -11,8 +11,8 @@ import functools
 import os
 import sys
 
-from bert.errors import UserError, did_you_mean, first_line
 from bert.data import files
+from bert.errors import UserError, did_you_mean, first_line
 
 HUB_SCHEME = "hf://"
 

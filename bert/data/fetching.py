@@ -18,8 +18,8 @@ import urllib.error
 import urllib.request
 import zipfile
 
-from bert.errors import UserError, first_line
 from bert.data import files, progress
+from bert.errors import UserError, first_line
 
 # A server that stops sending is asked again, after these seconds.
 _WAITS = (1, 2, 4, 8)

@@ -77,7 +77,6 @@ def _system(path, local):
 
 
 def _remote():
-  from bert import quiet_start  # noqa: F401  isort: skip
   import tensorflow as tf
 
   return tf.io.gfile

@@ -11,8 +11,8 @@ import os
 import socket
 from collections.abc import Iterator
 
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 from bert.data.files import fcntl  # None on Windows.
 
 LOCK_NAME = "run.lock"

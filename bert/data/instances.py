@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import tokenization
-from bert.errors import UserError
 from bert.data import files, records, sequences, text_files, vocabulary
+from bert.errors import UserError
 
 SPECIAL = tokenization.SpecialPieces()
 

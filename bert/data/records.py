@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 
 # Features [S] that every task has.
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from absl import logging
 
 from bert import strict_json
+from bert.data import files, sequences, text_files
 from bert.errors import (
   UserError,
   did_you_mean,
@@ -21,7 +22,6 @@ from bert.errors import (
   plural,
   shortened,
 )
-from bert.data import files, sequences, text_files
 
 
 # The extensions of tables; of the first, what usually separates columns.

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 from absl import logging
 
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 
 _CHUNK_BYTES = 2**20
 

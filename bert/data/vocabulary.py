@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import tokenization
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 
 # One in this number of lines with text is held out.
 HELDOUT_LINES = 50

@@ -26,10 +26,9 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from bert import strict_json
-from bert.errors import UserError, first_line, shortened
+from bert import strict_json, termination
 from bert.data import files
-from bert import termination
+from bert.errors import UserError, first_line, shortened
 
 
 class LostWorkerError(UserError):

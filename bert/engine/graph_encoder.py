@@ -26,12 +26,11 @@ import tensorflow as tf
 from absl import logging
 
 import modeling
-from bert import kernels, layers, variables
-from bert.errors import UserError, import_optional, shortened
+from bert import kernels, layers, runtimes, variables
 from bert.data import files, records
-from bert.models import checkpoints, model_folder
 from bert.engine import onnx_graph, quantization
-from bert import runtimes
+from bert.errors import UserError, import_optional, shortened
+from bert.models import checkpoints, model_folder
 
 _T = TypeVar("_T")
 

@@ -11,14 +11,14 @@ import math
 import os
 from collections.abc import Callable, Iterable
 
-from bert.errors import UserError, check_known, listing, plural, shortened
-from bert.data import downloads, records, sequences
-from bert.models import checkpoints, model_folder, run_record, task_file
-from bert.engine import precision_loss
-from bert.contract import registry
 from bert import runtimes
-from bert.engine.predictor import Predictor
+from bert.contract import registry
 from bert.contract.task import Field, Task
+from bert.data import downloads, records, sequences
+from bert.engine import precision_loss
+from bert.engine.predictor import Predictor
+from bert.errors import UserError, check_known, listing, plural, shortened
+from bert.models import checkpoints, model_folder, run_record, task_file
 
 Texts = tuple[str | list[str], ...]
 

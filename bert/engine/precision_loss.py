@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping
 
 from absl import logging
 
+from bert.contract.task import Task, score_rows
 from bert.data import files, sequences
-from bert.errors import UserError
 from bert.engine import graph_encoder as engines, record_files
-from bert.models import model_folder
-from bert.training.model_fn import score_rows
 from bert.engine.predictor import Predictor
-from bert.contract.task import Task
+from bert.errors import UserError
+from bert.models import model_folder
 
 # Rows that are measured at most.
 _MOST_ROWS = 2000

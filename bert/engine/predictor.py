@@ -18,17 +18,15 @@ from concurrent import futures
 import numpy as np
 import tensorflow as tf
 
-from bert import kernels
 import modeling
-from bert import variables
+from bert import kernels, runtimes, termination, variables
+from bert.contract import ops
+from bert.contract.task import Task
+from bert.engine import devices, graph_encoder as engines
+from bert.engine.encoding import encode
+from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
 from bert.errors import UserError
 from bert.models import checkpoints, model_folder
-from bert.engine import devices, graph_encoder as engines
-from bert.contract import ops
-from bert import runtimes, termination
-from bert.training.model_fn import encode
-from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
-from bert.contract.task import Task
 
 Tensors = Mapping[str, "tf.Tensor"]
 

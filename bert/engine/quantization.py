@@ -11,9 +11,9 @@ import tempfile
 
 import numpy as np
 
+from bert import runtimes
 from bert.data import files
 from bert.errors import import_optional
-from bert import runtimes
 
 
 def dynamic(content: bytes, flag: str) -> bytes:

@@ -22,8 +22,8 @@ from absl import logging
 from google.protobuf.message import DecodeError
 
 from bert import variables
-from bert.errors import UserError, listing, plural
 from bert.data import files, records
+from bert.errors import UserError, listing, plural
 
 # Records that are read at once from one position in a file: enough to read from
 # a disk or a bucket at full speed, few enough for a shuffle window to hold the

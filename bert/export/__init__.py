@@ -1,3 +1,4 @@
-"""From a trained model to other formats and programs, and back."""
+"""From a trained model to other formats, and back.
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
+Hugging Face, SavedModel, ONNX, LiteRT, and smaller models. May import `tasks`.
+"""

@@ -16,30 +16,30 @@ import numpy as np
 from absl import logging
 from safetensors import numpy as safetensors
 
-from bert import layers
 import modeling
 import tokenization
-from bert import strict_json
-from bert.errors import listing, plural
-from bert.export.new_folder import new_folder
+from bert import layers, strict_json
+from bert.contract.task import label_fields
 from bert.data import files
 from bert.engine import loaded_model
-from bert.tasks.pretraining import task as pretraining
+from bert.errors import listing, plural
+from bert.export.new_folder import new_folder
+from bert.layers import POOLER
 from bert.models import (
   checkpoints,
   huggingface_config,
+  huggingface_names,
+  huggingface_weights as names,
   model_folder,
   sentence_folder,
   task_file,
 )
-from bert.contract import registry
-from bert.models import huggingface_weights as names
 from bert.models.huggingface_names import (
   FAMILIES,
   split_architecture,
   tensor_name,
 )
-from bert.contract.task import label_fields
+from bert.tasks.pretraining import task as pretraining
 
 # Model types that have the head of next sentences, too.
 _PAIRED = ("bert", "albert")
@@ -135,11 +135,11 @@ def _read_weights(prefix, config, task):
   reads_pooler = "cls/seq_relationship/output_weights" in head
   if task:
     reads_pooler = task.needs_pooler
-  needs_pooler = reads_pooler or not known.isdisjoint(checkpoints.POOLER)
+  needs_pooler = reads_pooler or not known.isdisjoint(POOLER)
   checkpoints.compare(
     checkpoint,
     modeling.variable_shapes(config) | head,
-    () if needs_pooler else checkpoints.POOLER,
+    () if needs_pooler else POOLER,
   )
   if names.STEP in checkpoint:
     known.add(names.STEP)
@@ -170,13 +170,13 @@ def _head_shapes(checkpoint, config):
 def _describe_head(family, task, weights):
   """The head of a model, and what its config.json says of its task."""
   if task:
-    name = registry.head_of(task.kind)
+    name = huggingface_names.head_of(task.kind)
     return (name, task.head_fields()) if name else ("Model", {})
   if "cls/squad/output_weights" in weights:
-    return registry.head_of("squad"), {}
+    return huggingface_names.head_of("squad"), {}
   if "output_weights" in weights:  # Trained by the original.
     labels = [f"LABEL_{i}" for i in range(len(weights["output_bias"]))]
-    return registry.head_of("classification"), label_fields(labels)
+    return huggingface_names.head_of("classification"), label_fields(labels)
   if "cls/predictions/output_bias" not in weights:
     return "Model", {}
   is_paired = "cls/seq_relationship/output_weights" in weights

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from bert.export.task_graph import TaskGraph
 from bert.data import files, records
+from bert.export.task_graph import TaskGraph
 
 
 def write_lite(

@@ -5,9 +5,8 @@ import os
 import tempfile
 from collections.abc import Iterator
 
+from bert.data import files, folder_lock
 from bert.errors import UserError
-from bert.data import files
-from bert.data import folder_lock
 
 # Prefix of the temporary folder.
 _PARTIAL = ".export-"

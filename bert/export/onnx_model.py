@@ -10,22 +10,22 @@ the task, or `sequence_output` and `pooled_output`; see docs/export.md.
 import contextlib
 
 import modeling
-from bert.errors import UserError, first_line, require_package
-from bert.data import downloads, files, records
-from bert.engine import loaded_model
-from bert.tasks.multiple_choice.task import CHOICE
-from bert.models import checkpoints, task_file
-from bert.engine import quantization
 from bert import runtimes
+from bert.data import downloads, files, records
+from bert.engine import loaded_model, quantization
 from bert.engine.onnx_graph import (
+  POOLED,
   EncoderOutputs,
   OnnxGraph,
   OnnxOps,
-  POOLED,
   encoder,
   layer_name,
   sequence_inputs,
 )
+from bert.errors import UserError, first_line, require_package
+from bert.layers import POOLER
+from bert.models import checkpoints, task_file
+from bert.tasks.multiple_choice.task import CHOICE
 
 
 def write_onnx(model_dir: str, path: str, quantize: str) -> None:
@@ -45,9 +45,7 @@ def task_graph(model_dir: str) -> OnnxGraph:
   task, model = loaded_model.find_task(model_dir)
   wanted = modeling.variable_shapes(model.config)
   if task_file.read(model_dir)[0] is None:
-    weights = checkpoints.load_weights(
-      model.checkpoint, wanted, checkpoints.POOLER
-    )
+    weights = checkpoints.load_weights(model.checkpoint, wanted, POOLER)
     return _encoder_graph(weights, model.config)
   weights = checkpoints.load_weights(
     model.checkpoint,
@@ -115,7 +113,7 @@ def _axis_name(axis):
 def _encoder_graph(weights, config):
   graph = OnnxGraph(weights)
   last = layer_name(config.num_hidden_layers - 1)
-  has_pooler = checkpoints.POOLER[0] in weights
+  has_pooler = POOLER[0] in weights
   wanted = [last, POOLED] if has_pooler else [last]
   outputs = encoder(graph, config, sequence_inputs(graph), wanted)
   axes = ["batch", "length", config.hidden_size]

@@ -3,8 +3,8 @@
 files.write_file(f"{folder}/README.md", readme("model.onnx", task))
 """
 
-from bert.engine.onnx_graph import POOLED
 from bert.contract.task import Task
+from bert.engine.onnx_graph import POOLED
 
 # What outputs are.
 _MEANINGS = {

@@ -22,8 +22,8 @@ import modeling
 from bert import variables
 from bert.data import files
 from bert.export import text_graph, text_rows
-from bert.tasks.pretraining import task as pretraining
 from bert.models import checkpoints, model_folder
+from bert.tasks.pretraining import task as pretraining
 
 SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
 _POSITIONS = "masked_lm_positions"

@@ -16,9 +16,9 @@ import numpy as np
 from absl import logging
 
 import modeling
+from bert.data import files
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
-from bert.data import files
 from bert.models import checkpoints, huggingface_names, model_folder
 
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"

@@ -16,9 +16,9 @@ import modeling
 import tokenization
 from bert import strict_json
 from bert.data import files, text_files
+from bert.data.masked_text import MASK
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
-from bert.data.masked_text import MASK
 from bert.models import checkpoints, model_folder, task_file
 
 # Have a row for each piece.

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import logging
 
+from bert.data import records
+from bert.engine.loaded_model import LoadedModel
 from bert.export import text_rows
 from bert.export.text_graph import GraphTokenizer
-from bert.data import records
 from bert.tasks.classification import labels as label_types
-from bert.engine.loaded_model import LoadedModel
 
 Tensors = dict[str, tf.Tensor]
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from bert.export.text_graph import GraphTokenizer
 from bert.data import records
+from bert.export.text_graph import GraphTokenizer
 
 from bert.tasks.classification.examples import HEAD_PART
 

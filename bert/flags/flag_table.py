@@ -8,20 +8,11 @@ A script takes groups of them, changes some, and adds its own:
 # A row is easier to read in few lines.
 # fmt: off
 
-from bert.data import text_files
-from bert.optimizer_settings import Optimization
 from bert import runtimes
-from bert.flags.values import (
-  COUNT,
-  Check,
-  FRACTION,
-  Flag,
-  PATH,
-  POSITIVE,
-  PROPORTION,
-  SHARE,
-  at_least,
-)
+from bert.data import text_files
+from bert.flags.values import COUNT, FRACTION, PATH, POSITIVE, PROPORTION
+from bert.flags.values import SHARE, Check, Flag, at_least
+from bert.optimizer_settings import Optimization
 
 OFFLINE = Flag("offline", False,
                "Only use models that are already downloaded; do not access "

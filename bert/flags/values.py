@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from absl import flags as absl_flags
 from absl import logging
 
-from bert.errors import UserError, check_given, did_you_mean
 from bert.data import files
+from bert.errors import UserError, check_given, did_you_mean
 
 # What makes a run use the flags of each kind, see `Flag.used`.
 _REMEDIES = {

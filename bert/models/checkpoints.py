@@ -26,9 +26,8 @@ import tensorflow as tf
 from absl import logging
 
 from bert import variables
+from bert.data import downloads, files, folder_lock
 from bert.errors import UserError, plural
-from bert.data import downloads, files
-from bert.data import folder_lock
 from bert.models import huggingface_weights
 
 # A training writes its weights, Adam's moments and its step as TRAINING_NAME,
@@ -39,9 +38,6 @@ RELEASE_NAME = "bert_model.ckpt"
 # The weights of a run's best evaluation, and the history of its evaluations.
 BEST_NAME = "best_model.ckpt"
 HISTORY_NAME = "best.json"
-
-# Models for the vectors of words may lack these.
-POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 
 # Our names by patterns of ALBERT's; \1 is the number of a group.
 _GROUP = r"^bert/encoder/transformer/group_(\d+)/inner_group_0/"

@@ -13,8 +13,8 @@ from absl import logging
 import modeling
 import tokenization
 from bert import strict_json
-from bert.errors import UserError, shortened
 from bert.data import files
+from bert.errors import UserError, shortened
 from bert.models.huggingface_names import FAMILIES
 
 CONFIG_NAME = "config.json"

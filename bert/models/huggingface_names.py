@@ -146,6 +146,27 @@ def split_architecture(architecture: str) -> tuple[str | None, str]:
   return None, architecture
 
 
+# The head of each kind of task in Hugging Face's format.
+_heads = {
+  "classification": "ForSequenceClassification",
+  "tagging": "ForTokenClassification",
+  "squad": "ForQuestionAnswering",
+  "multiple choice": "ForMultipleChoice",
+}
+
+
+def kind_of(architecture: str) -> str | None:
+  """The kind of task of an architecture of Hugging Face; None for others."""
+  model_type, head = split_architecture(architecture)
+  kinds = {head: kind for kind, head in _heads.items()}
+  return kinds.get(head) if model_type else None
+
+
+def head_of(kind: str) -> str | None:
+  """The inverse of `kind_of`: an architecture without the name of the model."""
+  return _heads.get(kind)
+
+
 def variable_name(tensor: str) -> str | None:
   """The name of our variable for a tensor of theirs; None for other tensors."""
   name, last = re.sub(f"^(?:{_PREFIX})", "", tensor), tensor.split(".")[-1]

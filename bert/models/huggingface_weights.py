@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert import strict_json
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 from bert.models.huggingface_names import (
   DECODERS,
   DECODER_BIASES,

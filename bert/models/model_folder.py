@@ -15,8 +15,8 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.errors import UserError
 from bert.data import downloads, files, text_files, vocabulary
+from bert.errors import UserError
 from bert.models import checkpoints, huggingface_config, huggingface_weights
 
 # Of the configuration and the vocabulary; the first is used.

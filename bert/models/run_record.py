@@ -14,10 +14,10 @@ from absl import logging
 
 import bert
 from bert import strict_json
-from bert.errors import UserError
 from bert.data import files
-from bert.models import checkpoints
+from bert.errors import UserError
 from bert.flags.values import Flags
+from bert.models import checkpoints
 
 RECORD_NAME = "flags.json"
 

@@ -18,8 +18,8 @@ from safetensors import numpy as safetensors
 
 import modeling
 from bert import strict_json
-from bert.errors import UserError, listing, shortened
 from bert.data import files
+from bert.errors import UserError, listing, shortened
 from bert.models import huggingface_config, huggingface_weights, model_folder
 
 MODULES = "modules.json"

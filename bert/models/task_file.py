@@ -12,17 +12,18 @@ import typing
 from collections.abc import Mapping
 
 from bert import strict_json
-from bert.errors import UserError
+from bert.contract import registry
+from bert.contract.task import Settings, Task
 from bert.data import files
+from bert.errors import UserError
 from bert.models import (
   checkpoints,
   huggingface_config,
+  huggingface_names,
   model_folder,
   run_record,
   sentence_folder,
 )
-from bert.contract import registry
-from bert.contract.task import Settings, Task
 
 NAME = "task.json"
 
@@ -36,7 +37,7 @@ def read(folder: str) -> tuple[str | None, dict]:
   path = os.path.join(folder, NAME)
   fields = files.read_json(path, dict)
   head = huggingface_config.read_head(folder)
-  known = registry.kind_of(head.architecture)
+  known = huggingface_names.kind_of(head.architecture)
   if fields is None and known is None:
     sentence = sentence_folder.read(folder)
     if sentence is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from absl import logging
 
 import modeling
+from bert.contract.task import Task
 from bert.errors import listing
 from bert.models import checkpoints, model_folder, task_file
-from bert.contract.task import Task
 
 # For each variable of an output layer, where its rows are in the checkpoint;
 # None for a row that starts from its initializer.

@@ -1,1 +1,4 @@
-"""Self-contained pages and pictures."""
+"""What the pages of all tasks share: tables, charts, and the verdict.
+
+Pages are self-contained. A task's own part is its `page`. May import `data`.
+"""

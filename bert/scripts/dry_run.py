@@ -11,8 +11,8 @@ from concurrent import futures
 import numpy as np
 import tensorflow as tf
 
-from bert.errors import plural
 from bert.engine import devices
+from bert.errors import plural
 from bert.training import estimator, memory
 
 

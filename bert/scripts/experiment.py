@@ -18,10 +18,30 @@ import numpy as np
 from absl import logging
 
 import modeling
-from bert.errors import UserError, plural
-from bert.data import files, records
+from bert import runtimes
+from bert.contract.distillation import Distillation
+from bert.contract.task import RowSet, Task
+from bert.data import files, folder_lock, records
 from bert.data.sequences import groups_of
+from bert.engine import (
+  devices,
+  graph_encoder as engines,
+  inputs,
+  precision_loss,
+  predictor,
+  record_files,
+)
+from bert.errors import UserError, plural
+from bert.models import (
+  checkpoints,
+  model_folder,
+  run_record,
+  task_file,
+  warm_start,
+)
 from bert.reports import training_page, verdict
+from bert.scripts import dry_run as plan
+from bert.scripts.settings import RunSettings, no_trained_model
 from bert.training import (
   best_checkpoint,
   data_checks,
@@ -31,28 +51,7 @@ from bert.training import (
   summaries,
   teacher,
 )
-from bert.models import (
-  checkpoints,
-  model_folder,
-  run_record,
-  task_file,
-  warm_start,
-)
-from bert.engine import (
-  devices,
-  graph_encoder as engines,
-  inputs,
-  precision_loss,
-  predictor,
-  record_files,
-)
-from bert.data import folder_lock
-from bert.scripts import dry_run as plan
-from bert import runtimes
-from bert.contract.distillation import Distillation
-from bert.scripts.settings import RunSettings, no_trained_model
 from bert.training.model_fn import build_model_fn
-from bert.contract.task import RowSet, Task
 
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}

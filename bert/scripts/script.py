@@ -11,15 +11,14 @@ from absl import logging
 
 import modeling
 from bert import metrics
-from bert.data import files, text_files
+from bert.contract.task import Task
+from bert.data import files, folder_lock, text_files
 from bert.engine import loaded_model
-from bert.scripts import terminal
 from bert.flags import flag_table
-from bert.data import folder_lock
+from bert.flags.values import PATH, Flag, Flags, Table, table
 from bert.models import model_flags, model_folder, task_file
-from bert.scripts import startup
+from bert.scripts import startup, terminal
 from bert.scripts.experiment import Experiment, ModelFiles
-from bert.flags.values import Flag, Flags, PATH, Table, table
 from bert.scripts.settings import (
   RunSettings,
   check_fine_tuning,
@@ -28,7 +27,6 @@ from bert.scripts.settings import (
   find_weights,
   wanted_splits,
 )
-from bert.contract.task import Task
 
 # fmt: off
 _FLAGS = (

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 import optimization
-from bert.errors import UserError, plural
-from bert.data import text_files
-from bert.models import checkpoints, model_flags, model_folder, task_file
-from bert.engine import devices
-from bert.training import estimator
-from bert.flags import flag_table
 from bert import runtimes
+from bert.data import text_files
+from bert.engine import devices
+from bert.errors import UserError, plural
+from bert.flags import flag_table
 from bert.flags.values import Flags, table
+from bert.models import checkpoints, model_flags, model_folder, task_file
+from bert.training import estimator
 
 # Values of --use_xla as `RunConfig` takes them.
 _USE_XLA = {"auto": None, "true": True, "false": False}

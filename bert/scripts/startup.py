@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
-from bert.errors import UserError, without_middle
-from bert.data import downloads
-from bert.flags import flag_table
 from bert import termination
+from bert.data import downloads
+from bert.errors import UserError, without_middle
+from bert.flags import flag_table
 from bert.flags.values import Flags, Table, define, message_of, parse, table
 
 FLAGS = flags.FLAGS

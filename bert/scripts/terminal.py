@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Sequence
 
-from bert.errors import UserError
 from bert.data import text_files
-from bert.engine.loaded_model import Input, LoadedModel
 from bert.data.masked_text import Text
+from bert.engine.loaded_model import Input, LoadedModel
+from bert.errors import UserError
 
 
 def converse(model: LoadedModel) -> None:

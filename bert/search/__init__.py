@@ -1,1 +1,4 @@
-"""TODO."""
+"""Search by meaning: an index of vectors, exact and approximate search.
+
+May import `tasks`.
+"""

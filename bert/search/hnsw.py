@@ -11,9 +11,10 @@ import logging as python_logging
 import numpy as np
 from absl import logging
 
-from bert.errors import import_optional, plural
 from bert.data import files
-from bert.search.vector_index import Best, Block, Hits, VectorIndex
+from bert.data.top_k import Best, Hits
+from bert.errors import import_optional, plural
+from bert.search.vector_index import Block, VectorIndex
 
 # Neighbors of a vector in the graph, and candidates that are looked at to find
 # them, and in a search.

@@ -13,18 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from absl import logging
 
-from bert.errors import UserError, check_given, check_known, listing
 from bert.data import downloads
-from bert.search import hnsw
-from bert.search.vector_index import Row, VectorIndex
-from bert.engine import loaded_model
-from bert.search import text_index
-from bert.tasks.embeddings.vectors import QUERY_PROMPTS
-from bert.engine.loaded_model import LoadedModel
-from bert.search.text_index import encode
-from bert.tasks.embeddings.data import Pair
 from bert.data.text_words import check_has_words
+from bert.engine import loaded_model
+from bert.engine.loaded_model import LoadedModel
+from bert.errors import UserError, check_given, check_known, listing
 from bert.models import model_folder, task_file
+from bert.search import hnsw, text_index
+from bert.search.text_index import encode
+from bert.search.vector_index import Row, VectorIndex
+from bert.tasks.embeddings.data import Pair
+from bert.tasks.embeddings.vectors import QUERY_PROMPTS
 
 
 class Hit(NamedTuple):

@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from bert.errors import UserError, listing, plural
 from bert.data import downloads, files, tables, text_files
+from bert.engine.loaded_model import LoadedModel, Texts
+from bert.errors import UserError, listing, plural
+from bert.models import model_folder
 from bert.search import vector_index
 from bert.search.vector_index import Header, Row, VectorIndex
-from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS
-from bert.engine.loaded_model import LoadedModel, Texts
 from bert.tasks.embeddings.data import text_of
-from bert.models import model_folder
+from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS
 
 Progress = Callable[[int], object]
 

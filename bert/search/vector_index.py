@@ -27,8 +27,8 @@ import numpy as np
 import orjson
 
 from bert import strict_json
+from bert.data import files, top_k
 from bert.errors import UserError
-from bert.data import files
 
 NAME = "index.json"
 DTYPES = ("float32", "float16")
@@ -41,8 +41,6 @@ _CHUNK = 512
 
 # Queries that are multiplied at a time.
 _QUERIES = 1024
-
-Hits = tuple[np.ndarray, np.ndarray]
 
 
 class Row(NamedTuple):
@@ -160,7 +158,7 @@ class VectorIndex:
     rows = (row for block in self.blocks for row in block.rows())
     return {row.id: number for number, row in enumerate(rows)}
 
-  def top_k(self, queries: np.ndarray, k: int) -> list[Hits]:
+  def top_k(self, queries: np.ndarray, k: int) -> list[top_k.Hits]:
     """The k rows with the largest products with queries, float32 [Q, width].
 
     Returns for each query the scores, float32 [k], largest first, and the
@@ -168,7 +166,7 @@ class VectorIndex:
     """
     found = []
     for start in range(0, len(queries), _QUERIES):
-      best = Best(len(queries[start : start + _QUERIES]), k)
+      best = top_k.Best(len(queries[start : start + _QUERIES]), k)
       for first, scores in self._scores(queries[start : start + _QUERIES]):
         best.add(first, scores)
       found += best.hits
@@ -198,34 +196,6 @@ def _as_floats(vectors, bits):
   bits <<= 13
   bits &= ~0x7000_0000  # The sign was extended into the exponent.
   return bits.view(np.float32)
-
-
-class Best:
-  """Collects the `hits` of `VectorIndex.top_k` for `count` queries."""
-
-  def __init__(self, count: int, k: int):
-    self._k = k
-    self._least = np.full(count, -np.inf, np.float32)
-    empty = np.empty(0, np.float32), np.empty(0, np.int64)
-    self.hits: list[Hits] = [empty] * count
-
-  def add(self, first: int, scores: np.ndarray) -> None:
-    """Adds the scores [Q, N] of the rows from number `first` on."""
-    for query in np.flatnonzero(scores.max(axis=1) > self._least):
-      better = np.flatnonzero(scores[query] > self._least[query])
-      self.add_rows(query, first + better, scores[query, better])
-
-  def add_rows(
-    self, query: int, numbers: np.ndarray, scores: np.ndarray
-  ) -> None:
-    """Adds scores [N] of a query; the numbers [N] of the rows ascend."""
-    old, old_numbers = self.hits[query]
-    scores = np.concatenate([old, scores])
-    order = np.argsort(-scores, kind="stable")[: self._k]
-    numbers = np.concatenate([old_numbers, numbers])[order]
-    self.hits[query] = scores[order], numbers
-    if len(order) == self._k:
-      self._least[query] = scores[order[-1]]
 
 
 @contextlib.contextmanager

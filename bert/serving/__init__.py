@@ -1,1 +1,4 @@
-"""TODO."""
+"""The server: batches of requests, REST, guard and page.
+
+May import `search` and `export`.
+"""

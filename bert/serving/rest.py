@@ -8,9 +8,9 @@ import base64
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bert.errors import UserError, listing
-from bert.engine.loaded_model import LoadedModel, Texts
 from bert.data import sequences
+from bert.engine.loaded_model import LoadedModel, Texts
+from bert.errors import UserError, listing
 
 # The version of the model that a server answers with.
 VERSION = "1"

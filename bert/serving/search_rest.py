@@ -10,16 +10,16 @@ import base64
 
 import numpy as np
 
+from bert.contract.task import Field
+from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError, plural
+from bert.search import search, text_index
+from bert.search.search import Reranker, Searcher
+from bert.search.text_index import input_of
 from bert.serving import rest
 from bert.serving.rest import Call
 from bert.serving.server_page import Form
-from bert.search import search, text_index
 from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
-from bert.engine.loaded_model import LoadedModel
-from bert.search.search import Reranker, Searcher
-from bert.search.text_index import input_of
-from bert.contract.task import Field
 
 # Hits of a search.
 _TOP_K, _MOST_HITS = 10, 1000

@@ -26,13 +26,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from bert.engine.loaded_model import LoadedModel, count_of, length_of
+from bert.engine.predictor import InfiniteOutputError
 from bert.errors import UserError, plural
+from bert.search.search import Searcher
 from bert.serving import rest, search_rest, server_page
 from bert.serving.batching import Batcher, QueueFullError, StoppedError
 from bert.serving.host_guard import HostGuard
-from bert.engine.loaded_model import LoadedModel, count_of, length_of
-from bert.search.search import Searcher
-from bert.engine.predictor import InfiniteOutputError
 
 # Statuses of HTTP.
 _BAD_REQUEST, _TIMEOUT, _TOO_LARGE, _TOO_MANY = 400, 408, 413, 429

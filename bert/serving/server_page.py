@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bert.reports import html
 from bert.contract.task import Field
+from bert.reports import html
 
 _STYLE = """
 form { display: grid; gap: .9rem; max-width: 44rem; }

@@ -1,3 +1,5 @@
-"""The tasks: their data, outputs and scores."""
+"""The tasks, a folder for each: its data, head, loss, scores and page.
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
+May import `scripts`, but no other task, apart from what
+`classification` and `embeddings` share with others.
+"""

@@ -1,3 +1,4 @@
-"""From rows of features to trained weights, and answers from them."""
+"""From rows to weights: the loop, the update, gradients, checkpoints.
 
-from bert import quiet_start  # noqa: F401  Before TensorFlow.
+Knows tasks by their contract only. May import `engine`.
+"""

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.errors import UserError, plural
-from bert.data import files
 from bert import metrics
+from bert.data import files
+from bert.errors import UserError, plural
 from bert.models import checkpoints
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.errors import plural
-from bert.engine import record_files
 from bert.contract.task import RowSet, Task
+from bert.engine import record_files
+from bert.errors import plural
 
 # Rows that are looked at, and rows that are searched for those of another set.
 _MAX_ROWS, _MAX_HASHES = 10_000, 1_000_000

@@ -23,18 +23,21 @@ import tensorflow as tf
 from absl import logging
 
 from bert import variables
-from bert.errors import UserError
-from bert.data import files
+from bert.data import files, folder_lock
 from bert.data.progress import bar
-from bert.models import checkpoints
 from bert.engine import devices
-from bert.data import folder_lock
+from bert.engine.inputs import InputFn
+from bert.engine.programs import (
+  EstimatorSpec as EstimatorSpec,
+  ModeKeys,
+  ModelFn,
+  Programs,
+)
+from bert.errors import UserError
+from bert.models import checkpoints
+from bert.termination import DeferredTermination, raise_if_signaled
 from bert.training import summaries
 from bert.training.checkpoint_writer import CheckpointWriter
-from bert.engine.inputs import InputFn
-from bert.engine.programs import EstimatorSpec as EstimatorSpec
-from bert.engine.programs import ModeKeys, ModelFn, Programs
-from bert.termination import DeferredTermination, raise_if_signaled
 
 # Seconds that a call of the device may take. SIGTERM waits for its end, and a
 # cluster may leave half a minute for that and the checkpoint.

@@ -6,8 +6,6 @@ and the sum is the gradient of the whole batch.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow as tf
@@ -15,37 +13,12 @@ import tensorflow as tf
 import modeling
 import optimization
 from bert import variables
+from bert.contract import batch_means
 
 # From features to the loss, a scalar, and the scalars to log.
 Forward = Callable[
   [Mapping[str, "tf.Tensor"]], tuple["tf.Tensor", dict[str, "tf.Tensor"]]
 ]
-
-
-class _Local(threading.local):
-  """State of a thread; the replicas of a model are traced in several."""
-
-  def __init__(self):
-    self.recorded = None  # A list to which totals are added, or None.
-    self.known = None  # An iterator over the totals of the batch, or None.
-
-
-_local = _Local()
-
-
-def mean_total(total: tf.Tensor) -> tf.Tensor:
-  """The mean of a total of weights over the parts of a batch.
-
-  `total` is a scalar, that of this part, and depends on features only.
-  """
-  if _local.known is not None:
-    return next(_local.known)
-  replica = tf.distribute.get_replica_context()
-  if replica is not None and replica.num_replicas_in_sync > 1:
-    total = replica.all_reduce(tf.distribute.ReduceOp.MEAN, total)
-  if _local.recorded is not None:
-    _local.recorded.append(total)
-  return total
 
 
 def compute_gradients(
@@ -56,7 +29,7 @@ def compute_gradients(
   """Loss, scalars and gradients of a batch, computed in micro-batches.
 
   The loss and scalars of `forward` are means over rows, or by weight
-  (`mean_total`). The features are tensors [B, ...].
+  (`batch_means.mean_total`). The features are tensors [B, ...].
   """
   count = update.gradient_accumulation_steps
   if count == 1 and not update.compiles_gradients:
@@ -66,13 +39,13 @@ def compute_gradients(
   # and replicas cannot sum them in a compiled program. Nothing else is read of
   # this forward pass, so TensorFlow drops the rest.
   totals = []
-  with _setting("recorded", totals):
+  with batch_means.recorded(totals):
     _, logged = forward(features)
   parts = {name: _split(x, count) for name, x in features.items()}
 
   def part_of(index):
     known = iter([total / count for total in totals])
-    with variables.micro_batch(index), _setting("known", known):
+    with variables.micro_batch(index), batch_means.known(known):
       loss, logged = forward({name: x[index] for name, x in parts.items()})
     means = {"loss": loss, **logged}
     return loss / count, {name: x / count for name, x in means.items()}
@@ -150,14 +123,3 @@ def _split(x, count):
   """[B, ...] as [count, B / count, ...]."""
   rows, *rest = modeling.get_shape_list(x)
   return tf.reshape(x, [count, rows // count, *rest])
-
-
-@contextlib.contextmanager
-def _setting(name, value):
-  """Sets an attribute of this thread's state, which `mean_total` reads."""
-  previous = getattr(_local, name)
-  setattr(_local, name, value)
-  try:
-    yield
-  finally:
-    setattr(_local, name, previous)

@@ -14,12 +14,14 @@ import tensorflow as tf
 
 import modeling
 import optimization
-from bert.data import records, sequences
-from bert.training import batch_gradients, estimator, micro_batches
-from bert.models import checkpoints
-from bert.engine import graph_encoder as engines
 from bert.contract import ops
-from bert.contract.task import RowSet, Task
+from bert.contract.task import Task, score_rows
+from bert.data import sequences
+from bert.engine import graph_encoder as engines
+from bert.engine.encoding import encode
+from bert.layers import POOLER
+from bert.models import checkpoints
+from bert.training import batch_gradients, estimator, micro_batches
 
 
 def build_model_fn(
@@ -97,36 +99,11 @@ def _inference_spec(task, mode, outputs, loss):
   )
 
 
-def encode(
-  config: modeling.BertConfig,
-  features: Mapping[str, tf.Tensor],
-  is_training: bool,
-  use_one_hot_embeddings: bool = False,
-  precision: str = "float32",
-  gradient_checkpointing: bool = False,
-) -> modeling.BertModel:
-  """The BertModel of a batch, whose three sequences are [B, ..., S]."""
-
-  def rows(ids):
-    if ids.shape.rank == 2:
-      return ids
-    return tf.reshape(ids, [-1, modeling.get_shape_list(ids)[-1]])
-
-  return modeling.BertModel(
-    config,
-    is_training,
-    *(rows(features[name]) for name in records.SEQUENCES),
-    use_one_hot_embeddings,
-    precision=precision,
-    gradient_checkpointing=gradient_checkpointing,
-  )
-
-
 def _initialize(init_checkpoint, task, config, kept_rows):
   """Makes the variables start from a checkpoint, which may lack the task's."""
   head_shapes = task.head_shapes(config)
   wanted = modeling.variable_shapes(config) | head_shapes
-  optional = {*head_shapes, *checkpoints.POOLER}
+  optional = {*head_shapes, *POOLER}
   checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
 
 
@@ -142,13 +119,6 @@ def _loss(outputs, features, is_training):
 def _score(task, **predictions):
   """The metrics of predictions, arrays [rows, ...], of one row per example."""
   return score_rows(task, list(sequences.rows_of(predictions)))
-
-
-def score_rows(task: Task, rows: Sequence[Mapping]) -> dict[str, float]:
-  """The metrics of predictions by name, of one row per example."""
-  answers = (task.answer(None, [row]) for row in rows)
-  row_set = RowSet("dev", "", None, None, len(rows))
-  return task.score(row_set, answers).results
 
 
 def model_fn_builder_of(

@@ -10,11 +10,12 @@ from absl import logging
 import modeling
 import tokenization
 from bert import strict_json
-from bert.errors import UserError
 from bert.data import files
-from bert.models import checkpoints, model_folder, task_file
 from bert.engine import predictor
+from bert.errors import UserError
 from bert.flags.values import check_output_folder
+from bert.layers import POOLER
+from bert.models import checkpoints, model_folder, task_file
 
 # The variables of the heads for pre-training, which released models have.
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
@@ -33,10 +34,10 @@ def check_init_checkpoint(
   if init_checkpoint is None:
     return False
   wanted = {**modeling.variable_shapes(config), **head_shapes}
-  optional = {*head_shapes, *checkpoints.POOLER}
+  optional = {*head_shapes, *POOLER}
   weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
   skipped = weights.skipped
-  if is_used and not skipped.isdisjoint(checkpoints.POOLER):
+  if is_used and not skipped.isdisjoint(POOLER):
     logging.warning(
       "%s has no pooler; it is initialized randomly", weights.prefix
     )

@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert.errors import UserError
 from bert.data import files, sequences
 from bert.data.progress import bar
+from bert.errors import UserError
 
 # Numbers of which a log line shows the last one, not the mean.
 _CURRENT = ("learning rate", "loss scale", "skipped steps")

@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from bert.contract.distillation import IS_LABELED, PREFIX
+from bert.contract.task import Task
 from bert.data import downloads, files, records, sequences
 from bert.data.progress import bar
+from bert.engine.predictor import Predictor
 from bert.errors import UserError
 from bert.models import model_folder, run_record, task_file
 from bert.training import start_checks
-from bert.contract.distillation import IS_LABELED, PREFIX
-from bert.engine.predictor import Predictor
-from bert.contract.task import Task
 
 # Folder of the files in the output folder.
 FOLDER = "teacher_outputs"

@@ -2,10 +2,11 @@
 
 import pytest
 
-from bert.errors import UserError
-from bert.tasks.squad.task import SquadTask
 from bert.contract import registry
 from bert.contract.task import Task
+from bert.errors import UserError
+from bert.models import huggingface_names
+from bert.tasks.squad.task import SquadTask
 
 MODULE = """
 from bert.tasks.squad.task import SquadTask
@@ -48,12 +49,12 @@ def test_our_own(kind, architecture, name):
   assert kind in registry.kinds()
   assert registry.task_class(kind).__name__ == name
   assert registry.task_class(kind).kind == kind
-  head = registry.head_of(kind)
+  head = huggingface_names.head_of(kind)
   assert (head and f"Bert{head}") == architecture
   if architecture:
     for name in (architecture, f"Roberta{head}", f"XLMRoberta{head}"):
-      assert registry.kind_of(name) == kind
-    assert registry.kind_of(f"GPT2{head}") is None
+      assert huggingface_names.kind_of(name) == kind
+    assert huggingface_names.kind_of(f"GPT2{head}") is None
 
 
 def test_a_class():
@@ -63,7 +64,7 @@ def test_a_class():
   registry.register(Own)
   assert registry.task_class("own class") is Own
   assert "own class" in registry.kinds()
-  assert registry.head_of("own class") is None
+  assert huggingface_names.head_of("own class") is None
 
 
 @pytest.mark.parametrize("suffix", ["", ".py", ":First"])

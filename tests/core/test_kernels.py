@@ -17,8 +17,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import bert
-from bert import kernels
-from bert import layers
+from bert import kernels, layers
 from bert.data import records
 from bert.tasks.classification import examples
 from bert.training import estimator

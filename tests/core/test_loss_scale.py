@@ -6,9 +6,8 @@ import scripts
 import tensorflow as tf
 import toy_model
 
-from bert import loss_scale
 import optimization
-from bert import variables
+from bert import loss_scale, variables
 from bert.models import checkpoints
 from bert.training import estimator
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert import layers
-from bert import loss_scale
 import modeling
 import optimization
-from bert import variables
+from bert import layers, loss_scale, variables
 from bert.errors import UserError
 from bert.models import checkpoints
 

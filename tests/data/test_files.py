@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from bert.errors import UserError
 from bert.data import corpus_workers, files
+from bert.errors import UserError
 
 
 @pytest.fixture

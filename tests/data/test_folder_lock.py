@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from bert.data import folder_lock
 from bert.errors import UserError
 from bert.models import checkpoints
-from bert.data import folder_lock
 
 
 def in_a_fork(function):

@@ -9,9 +9,9 @@ import pytest
 import scripts
 import tensorflow as tf
 
+from bert.engine import devices
 from bert.errors import UserError
 from bert.models import checkpoints
-from bert.engine import devices
 from bert.training import summaries
 
 # The features of pre-training.

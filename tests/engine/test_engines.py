@@ -13,11 +13,11 @@ import tensorflow as tf
 from computed_task import ComputedTask
 
 import modeling
-from bert.errors import UserError
-from bert.data import files, records
-from bert.models import checkpoints, model_folder
-from bert.engine import graph_encoder as engines, predictor
 from bert import runtimes
+from bert.data import files, records
+from bert.engine import graph_encoder as engines, predictor
+from bert.errors import UserError
+from bert.models import checkpoints, model_folder
 
 
 @pytest.fixture

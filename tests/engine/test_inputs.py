@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.data import records, sequences
-from bert.training import estimator
 from bert.engine import inputs, record_files
+from bert.training import estimator
 
 SEQ_LENGTH = 20
 SPEC = {

@@ -10,9 +10,9 @@ from scipy import special
 
 import modeling
 from bert import variables
-from bert.errors import UserError
 from bert.engine import onnx_graph
-from bert.engine.onnx_graph import OnnxGraph, POOLED
+from bert.engine.onnx_graph import POOLED, OnnxGraph
+from bert.errors import UserError
 
 X = np.arange(-4, 5)
 # By definition (Hendrycks & Gimpel 2016), with the error function or tanh.

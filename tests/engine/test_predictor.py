@@ -7,13 +7,11 @@ import pytest
 import tensorflow as tf
 from computed_task import ComputedTask
 
-from bert import kernels
-from bert import variables
-from bert.errors import UserError
+from bert import kernels, termination, variables
 from bert.data import records
-from bert.models import checkpoints, model_folder
 from bert.engine import predictor
-from bert import termination
+from bert.errors import UserError
+from bert.models import checkpoints, model_folder
 
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],

@@ -13,8 +13,8 @@ import task_folders
 import tiny_task
 
 import bert
-from bert.errors import UserError
 from bert import runtimes
+from bert.errors import UserError
 
 RUNTIMES = runtimes.RUNTIMES[1:]
 TEXTS = ["Jim Henson was a puppeteer", "the mountains of the north", "city"]

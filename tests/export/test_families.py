@@ -12,8 +12,8 @@ from safetensors import numpy as safetensors
 import bert
 import families
 from bert.export import huggingface
-from bert.serving import rest
 from bert.models.huggingface_names import DECODERS
+from bert.serving import rest
 
 INPUTS = {
   "Model": ["The old bridge", "Who wrote it?"],

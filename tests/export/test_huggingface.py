@@ -10,23 +10,23 @@ import pytest
 from safetensors import numpy as safetensors
 
 import bert
-from bert import layers
 import tokenization
+from bert import layers
+from bert.contract import registry
+from bert.contract.task import Settings, Task
 from bert.data import files
 from bert.errors import UserError
 from bert.export import huggingface
+from bert.models import checkpoints, model_folder, task_file
 from bert.tasks.classification import labels as label_types
-from bert.tasks.pretraining import task as pretraining
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
 )
 from bert.tasks.multiple_choice.task import MultipleChoiceTask
+from bert.tasks.pretraining import task as pretraining
 from bert.tasks.squad.task import SquadSettings, SquadTask
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
-from bert.models import checkpoints, model_folder, task_file
-from bert.contract import registry
-from bert.contract.task import Settings, Task
 
 NAMES = ("O", "B-PER", "I-PER")
 

@@ -8,8 +8,8 @@ from golden_classifier import sequences
 from scipy import special
 
 import bert
-from bert.export import lite, task_graph
 from bert.data import records
+from bert.export import lite, task_graph
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter")
 

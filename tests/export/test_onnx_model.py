@@ -11,9 +11,9 @@ import task_folders
 import tensorflow as tf
 
 import bert
+from bert.data import files, records
 from bert.errors import UserError
 from bert.export import onnx_model
-from bert.data import files, records
 from bert.tasks.classification.task import ClassificationTask
 
 

@@ -16,8 +16,8 @@ from bert import variables
 from bert.commands import convert_checkpoint
 from bert.errors import UserError
 from bert.export import huggingface, smaller_model
-from bert.tasks.pretraining import task as pretraining
 from bert.models import checkpoints, model_folder
+from bert.tasks.pretraining import task as pretraining
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from golden_classifier import LABEL_TYPES, LABELS, golden_values
 
 import bert
 import families
-from bert.export import task_graph
 from bert.data import records
+from bert.export import task_graph
+from bert.models import checkpoints, task_file
 from bert.tasks.classification import labels as label_types
 from bert.tasks.classification.task import ClassifierSettings
-from bert.models import checkpoints, task_file
 
 # Shorter than a row, longer than several, without words, and a long one with a
 # short one.

@@ -12,8 +12,8 @@ import scripts
 import tensorflow as tf
 
 from bert import variables
-from bert.errors import UserError
 from bert.data import files
+from bert.errors import UserError
 from bert.models import checkpoints
 
 DATA = ".data-00000-of-00001"

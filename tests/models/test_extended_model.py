@@ -7,10 +7,9 @@ import pytest
 import scripts
 import tiny_task
 
-from bert.errors import UserError
 from bert.data import vocabulary
-from bert.models import extended_model
-from bert.models import checkpoints, model_folder
+from bert.errors import UserError
+from bert.models import checkpoints, extended_model, model_folder
 
 WORD = "word_embeddings"
 

@@ -13,10 +13,10 @@ from safetensors import numpy as safetensors
 
 import modeling
 from bert.errors import UserError
-from bert.tasks.pretraining import task as pretraining
 from bert.models import checkpoints
 from bert.models.huggingface_names import tensor_name, variable_name
 from bert.models.huggingface_weights import Weights
+from bert.tasks.pretraining import task as pretraining
 
 # Their names of the tensors of a model with one layer and pre-training heads,
 # with the shapes for H = 4, 8 wide, 9 words, 6 positions and 2 types.

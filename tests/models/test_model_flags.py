@@ -8,8 +8,8 @@ import pytest
 import modeling
 from bert.errors import UserError
 from bert.flags import flag_table
-from bert.models import model_flags
 from bert.flags.values import parse, table
+from bert.models import model_flags
 
 CONFIG = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
 

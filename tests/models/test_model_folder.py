@@ -8,9 +8,9 @@ import pytest
 from absl import logging
 
 from bert.errors import UserError
-from bert.models import checkpoints, model_flags, model_folder
 from bert.flags import flag_table
 from bert.flags.values import parse, table
+from bert.models import checkpoints, model_flags, model_folder
 
 
 @pytest.mark.parametrize(("size", "warns"), [(1128, False), (1132, True)])

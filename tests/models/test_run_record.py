@@ -8,8 +8,8 @@ import pytest
 import bert
 from bert.errors import UserError
 from bert.flags import flag_table
-from bert.models import run_record
 from bert.flags.values import Flags, table
+from bert.models import run_record
 
 TABLE = table(flag_table.MODEL, flag_table.TRAINING)
 FLAGS = {"do_train": True, "learning_rate": 1e-3, "log_steps": 5}

@@ -11,13 +11,13 @@ import bert
 import run_classifier
 import run_squad
 from bert.commands import export_model
-from bert.errors import UserError
 from bert.engine import loaded_model
+from bert.errors import UserError
+from bert.models import run_record, task_file
 from bert.tasks.classification.task import ClassificationTask
 from bert.tasks.embeddings.vectors import VectorTask
 from bert.tasks.squad.task import SquadTask
 from bert.tasks.tagging.task import TaggingTask
-from bert.models import run_record, task_file
 
 
 def write(folder, **contents):

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 import modeling
 from bert import layers, variables
+from bert.models import checkpoints, task_file, warm_start
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
 )
 from bert.tasks.multiple_choice.task import MultipleChoiceTask
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
-from bert.models import checkpoints, task_file, warm_start
 
 CONFIG = modeling.BertConfig(vocab_size=5, hidden_size=4)
 

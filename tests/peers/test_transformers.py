@@ -13,19 +13,19 @@ import tensorflow as tf
 
 import modeling
 from bert import variables
+from bert.contract import ops
+from bert.contract.task import Settings
 from bert.export import huggingface
-from bert.tasks.multiple_choice import task as multiple_choice
-from bert.tasks.pretraining import task as pretraining
-from bert.tasks.squad import task as squad_model
-from bert.tasks.tagging import task as tagging
+from bert.models import checkpoints, model_folder, task_file
+from bert.tasks.classification.labels import Classification
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
 )
-from bert.tasks.classification.labels import Classification
-from bert.models import checkpoints, model_folder, task_file
-from bert.contract import ops
-from bert.contract.task import Settings
+from bert.tasks.multiple_choice import task as multiple_choice
+from bert.tasks.pretraining import task as pretraining
+from bert.tasks.squad import task as squad_model
+from bert.tasks.tagging import task as tagging
 
 pytestmark = pytest.mark.peers
 

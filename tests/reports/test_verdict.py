@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from bert.tasks.classification import page as classification
 from bert.reports import training_page, verdict
-from bert.tasks.classification import labels as label_types
-from bert.tasks.squad import scores as squad_scoring
-from bert.tasks.multiple_choice.task import ScoredChoices
-from bert.tasks.multiple_choice.data import Example
+from bert.tasks.classification import (
+  labels as label_types,
+  page as classification,
+)
 from bert.tasks.classification.examples import InputExample
+from bert.tasks.multiple_choice.data import Example
+from bert.tasks.multiple_choice.task import ScoredChoices
+from bert.tasks.squad import scores as squad_scoring
 from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
 
 

@@ -12,9 +12,9 @@ import mistakes
 import pytest
 import scripts
 
-from bert.commands import build_vocab
 import tokenization
 from bert import termination
+from bert.commands import build_vocab
 
 SAMPLE = scripts.ROOT / "sample_text.txt"
 

@@ -9,16 +9,15 @@ import tiny_task
 
 import modeling
 from bert import variables
+from bert.contract.task import Evaluation, Outputs, Task
+from bert.data import folder_lock, records
 from bert.errors import UserError
-from bert.data import records
+from bert.flags import flag_table
+from bert.flags.values import parse, table
 from bert.models import checkpoints, task_file
 from bert.scripts import experiment
-from bert.flags import flag_table
-from bert.data import folder_lock
-from bert.training import memory, summaries
-from bert.flags.values import parse, table
 from bert.scripts.settings import RunSettings
-from bert.contract.task import Evaluation, Outputs, Task
+from bert.training import memory, summaries
 
 CONFIG = modeling.BertConfig(
   vocab_size=20,

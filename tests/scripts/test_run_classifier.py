@@ -16,8 +16,8 @@ import tensorflow as tf
 import tiny_task
 
 import modeling
-from bert.models import checkpoints
 from bert.data import folder_lock
+from bert.models import checkpoints
 from bert.training import summaries
 
 

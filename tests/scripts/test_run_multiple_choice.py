@@ -13,10 +13,10 @@ import scripts
 import tiny_task
 
 import tokenization
+from bert.contract.task import Settings
 from bert.tasks.multiple_choice import data as choices, task as multiple_choice
 from bert.tasks.multiple_choice.data import Example
 from bert.tasks.multiple_choice.task import MultipleChoiceTask
-from bert.contract.task import Settings
 
 DATA = scripts.ROOT / "sample_data" / "multiple_choice"
 

@@ -12,9 +12,9 @@ import task_folders
 import tiny_task
 
 import tokenization
-from bert.tasks.tagging.task import TaggerSettings, TaggingTask
-from bert.models import checkpoints
 from bert.engine import record_files
+from bert.models import checkpoints
+from bert.tasks.tagging.task import TaggerSettings, TaggingTask
 
 DATA = scripts.ROOT / "sample_data" / "ner"
 TEXT = "Anna saw Oslo"

@@ -13,9 +13,9 @@ import scripts
 import tensorflow as tf
 import tiny_task
 
-from bert import layers
 import modeling
 import tokenization
+from bert import layers
 from bert.data import instances
 from bert.models import checkpoints
 from bert.training import start_checks, summaries

@@ -6,11 +6,11 @@ import task_folders
 import run_classifier
 import run_squad
 from bert.commands import run_ner
+from bert.flags.values import parse
 from bert.scripts import script
 from bert.tasks.classification.task import ClassificationTask
 from bert.tasks.squad.task import SquadTask
 from bert.tasks.tagging.task import TaggingTask
-from bert.flags.values import parse
 
 OF_SQUAD = ("doc_stride", "max_query_length")
 

@@ -12,8 +12,8 @@ import tiny_task
 
 import bert
 from bert.data import records
-from bert.tasks.embeddings.vectors import VectorSettings
 from bert.models import task_file
+from bert.tasks.embeddings.vectors import VectorSettings
 
 DATA = scripts.ROOT / "sample_data"
 WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")

@@ -5,9 +5,9 @@ import types
 
 import pytest
 
+from bert.contract.task import Task
 from bert.errors import UserError
 from bert.scripts import terminal
-from bert.contract.task import Task
 
 
 class Shout(Task):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import task_folders
 
-from bert.search.vector_index import Row, VectorIndex
+from bert.contract.task import Field
+from bert.engine import loaded_model
 from bert.errors import UserError
 from bert.export import huggingface
-from bert.tasks.embeddings import vectors as features
-from bert.engine import loaded_model
 from bert.search import search, text_index
+from bert.search.vector_index import Row, VectorIndex
+from bert.tasks.embeddings import vectors as features
 from bert.tasks.embeddings.data import Pair
-from bert.contract.task import Field
 
 TEXTS = [
   "the mountains of the north",

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bert.data import files
+from bert.errors import UserError
 from bert.search import vector_index
 from bert.search.vector_index import Header, Row, VectorIndex
-from bert.errors import UserError
 
 WIDTH = 16
 

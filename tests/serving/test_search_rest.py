@@ -8,11 +8,11 @@ import orjson
 import pytest
 import task_folders
 
-from bert.search.vector_index import Row, VectorIndex
-from bert.errors import UserError
-from bert.serving import search_rest
 from bert.engine import loaded_model
+from bert.errors import UserError
 from bert.search import search, text_index
+from bert.search.vector_index import Row, VectorIndex
+from bert.serving import search_rest
 
 TEXTS = ["the mountains", "Jim Henson made puppets", "a city in the north"]
 

@@ -17,15 +17,14 @@ import task_folders
 import web_page
 from served import LIMITS, running
 
+from bert.contract.task import Field
+from bert.engine import loaded_model, predictor
+from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError
 from bert.serving import host_guard, rest, server
 from bert.tasks.embeddings import vectors as features
-from bert.engine import loaded_model
 from bert.tasks.squad import data as squad, decoding as squad_decoding
-from bert.engine.loaded_model import LoadedModel
 from bert.tasks.squad.task import Answered, SquadTask
-from bert.engine import predictor
-from bert.contract.task import Field
 
 LABELS = ["no", "yes"]
 

@@ -16,14 +16,14 @@ from golden_classifier import (
 )
 from scipy import special
 
-from bert import layers
 import modeling
-from bert import variables
-from bert.tasks.classification import glue, task as classification
-from bert.tasks.classification import labels as label_types
-from bert.tasks.classification.task import (
-  ClassificationTask,
-  ClassifierSettings,
+from bert import layers, variables
+from bert.contract.task import RowSet
+from bert.models import checkpoints
+from bert.tasks.classification import (
+  glue,
+  labels as label_types,
+  task as classification,
 )
 from bert.tasks.classification.examples import (
   DataProcessor,
@@ -31,9 +31,11 @@ from bert.tasks.classification.examples import (
   InputFeatures,
   input_fn_builder,
 )
-from bert.models import checkpoints
+from bert.tasks.classification.task import (
+  ClassificationTask,
+  ClassifierSettings,
+)
 from bert.training import estimator
-from bert.contract.task import RowSet
 
 LABEL_IDS = {
   "classification": [0, 2, 1, 1],

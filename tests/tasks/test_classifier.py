@@ -10,15 +10,15 @@ from golden_classifier import LABEL_TYPES, golden_values, logits_of
 from scipy import special
 
 import tokenization
+from bert.engine.loaded_model import load, load_trained
 from bert.errors import UserError
+from bert.models import checkpoints, task_file
 from bert.scripts import terminal
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
   Prediction,
 )
-from bert.engine.loaded_model import load, load_trained
-from bert.models import checkpoints, task_file
 
 # Words of the golden vocabulary, each a single piece.
 WORDS = re.findall(

@@ -7,19 +7,19 @@ import tensorflow as tf
 import modeling
 from bert import variables
 from optimization import Optimization
+from bert.contract.task import Settings
 from bert.data import records
-from bert.tasks.multiple_choice import task as multiple_choice
-from bert.tasks.pretraining import task as pretraining
-from bert.tasks.squad import task as squad_model
-from bert.tasks.tagging import task as tagging
-from bert.tasks.multiple_choice.data import Example
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
 )
+from bert.tasks.multiple_choice import task as multiple_choice
+from bert.tasks.multiple_choice.data import Example
+from bert.tasks.pretraining import task as pretraining
+from bert.tasks.squad import task as squad_model
+from bert.tasks.tagging import task as tagging
 from bert.training.estimator import ModeKeys
 from bert.training.model_fn import build_model_fn
-from bert.contract.task import Settings
 
 ROWS, LENGTH, NAMES = 4, 8, ("a", "b", "c")
 CONFIG = modeling.BertConfig(

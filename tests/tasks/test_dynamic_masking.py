@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.data import instances, records, sequences
-from bert.tasks.pretraining import dynamic_masking
 from bert.engine import inputs, record_files
+from bert.tasks.pretraining import dynamic_masking
 
 ADDED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 

@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 
+from bert.contract.task import RowSet
 from bert.errors import UserError
-from bert.tasks.embeddings.page import Query
 from bert.tasks.embeddings import losses as embedding_losses, retrieval
+from bert.tasks.embeddings.data import Pair
 from bert.tasks.embeddings.losses import Training
+from bert.tasks.embeddings.page import Query
+from bert.tasks.embeddings.retrieval import Retrieval
 from bert.tasks.embeddings.task import EmbeddingTask
 from bert.tasks.embeddings.vectors import VectorSettings
-from bert.tasks.embeddings.retrieval import Retrieval
-from bert.tasks.embeddings.data import Pair
-from bert.contract.task import RowSet
 
 
 def query(relevant, documents):

@@ -11,11 +11,12 @@ from tiny_task import write_tsv
 
 import tokenization
 from bert.data import records, sequences
+from bert.engine import inputs
 from bert.tasks.classification import labels as label_types
 from bert.tasks.classification.examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
-  LONG_TEXT,
   PaddingInputExample,
   content_hash,
   convert_example,
@@ -27,7 +28,6 @@ from bert.tasks.classification.examples import (
   input_fn_builder,
 )
 from bert.training import estimator
-from bert.engine import inputs
 
 SEQ_LENGTH = 48
 

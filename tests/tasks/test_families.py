@@ -11,12 +11,13 @@ import bert
 import families
 import modeling
 from bert import variables
+from bert.contract import ops
 from bert.data import instances, sequences
 from bert.engine import loaded_model
+from bert.layers import POOLER
+from bert.models import checkpoints, model_folder
 from bert.tasks.pretraining import task as pretraining
 from bert.tasks.squad import data as squad
-from bert.models import checkpoints, model_folder
-from bert.contract import ops
 
 TOLERANCE = 1e-5
 
@@ -41,7 +42,7 @@ def _our_outputs(folder, features):
       return {"logits": tf.reshape(logits, [2, 8, config.vocab_size])}
     if task.kind == "vectors":
       outputs = {"last_hidden_state": bert.get_sequence_output()}
-      if checkpoints.POOLER[0] in weights:
+      if POOLER[0] in weights:
         outputs["pooler_output"] = bert.get_pooled_output()
       return outputs
     return task.head(ops.TensorOps(), bert, features)

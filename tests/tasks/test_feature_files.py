@@ -22,10 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.data import text_files
-from bert.tasks.embeddings import feature_files, vectors as features
-from bert.engine import loaded_model
-from bert.engine import inputs
+from bert.engine import inputs, loaded_model
 from bert.models import model_folder
+from bert.tasks.embeddings import feature_files, vectors as features
 
 FORMATS = ["jsonl", "npz", "parquet"]
 BINARY = FORMATS[1:]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bert
-from bert.tasks.embeddings import feature_files, vectors as features
 from bert.engine import loaded_model
 from bert.models import checkpoints, model_folder
+from bert.tasks.embeddings import feature_files, vectors as features
 
 TEXTS = [
   "Who was Jim Henson ?",

@@ -22,12 +22,11 @@ import bert
 import modeling
 import tokenization
 from bert import variables
-from bert.errors import UserError
-from bert.data import downloads
+from bert.data import downloads, masked_text
 from bert.engine import loaded_model
-from bert.data import masked_text
-from bert.tasks.pretraining import task as pretraining
+from bert.errors import UserError
 from bert.models import checkpoints, model_folder
+from bert.tasks.pretraining import task as pretraining
 
 TEXT = "the city would be unaffable"
 

@@ -7,8 +7,7 @@ import pytest
 import tensorflow as tf
 from scipy import special
 
-from bert import layers
-from bert import variables
+from bert import layers, variables
 from bert.tasks.multiple_choice import task as multiple_choice
 from bert.tasks.multiple_choice.data import Example
 from bert.training.estimator import ModeKeys

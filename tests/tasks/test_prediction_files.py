@@ -11,15 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.classification import labels as label_types
-from bert.tasks.classification import prediction_files
+from bert.contract.task import RowSet
+from bert.tasks.classification import labels as label_types, prediction_files
+from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
   Prediction,
 )
-from bert.tasks.classification.examples import InputExample
-from bert.contract.task import RowSet
 
 ODD_TEXT = st.text(
   st.sampled_from(list("ab\"'\t\n |\\")) | st.characters(codec="utf-8"),

@@ -7,10 +7,10 @@ import tensorflow as tf
 import modeling
 from bert import variables
 from bert.data import instances, records
-from bert.tasks.pretraining import task as pretraining
-from bert.models import checkpoints
-from bert.training import estimator
 from bert.engine import inputs, record_files
+from bert.models import checkpoints
+from bert.tasks.pretraining import task as pretraining
+from bert.training import estimator
 
 NAMES = (
   "input_ids",

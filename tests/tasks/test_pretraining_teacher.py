@@ -10,15 +10,15 @@ import tensorflow as tf
 
 import modeling
 from bert import variables
+from bert.contract.distillation import Distillation
 from bert.data import records
 from bert.errors import UserError
+from bert.models import checkpoints
 from bert.tasks.pretraining import (
   task as pretraining,
   teacher as pretraining_teacher,
 )
 from bert.tasks.pretraining.teacher import PretrainingTeacher
-from bert.models import checkpoints
-from bert.contract.distillation import Distillation
 
 POSITIONS = [[1, 3], [2, 5]]
 

@@ -5,14 +5,13 @@ import json
 import pytest
 
 import run_classifier
-from bert.errors import UserError
-from bert.tasks.classification import glue, runs
-from bert.tasks.classification import labels as label_types
-from bert.tasks.classification.task import ClassifierSettings
-from bert.models import task_file
-from bert.flags.values import Flags
-from bert.scripts.settings import wanted_splits
 from bert.contract.task import RowSet
+from bert.errors import UserError
+from bert.flags.values import Flags
+from bert.models import task_file
+from bert.scripts.settings import wanted_splits
+from bert.tasks.classification import glue, labels as label_types, runs
+from bert.tasks.classification.task import ClassifierSettings
 
 
 # The flag of a run that reads a split.

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenization
-from bert.errors import UserError
 from bert.data import records, sequences
+from bert.errors import UserError
 from bert.tasks.squad import data as squad
 
 ORIGINAL_BLANKS = " \t\r\n\u202f"

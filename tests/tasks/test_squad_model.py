@@ -15,17 +15,17 @@ from scipy import special
 
 import modeling
 from bert import variables
-from bert.errors import UserError
 from bert.engine import loaded_model
+from bert.engine.loaded_model import LoadedModel
+from bert.errors import UserError
+from bert.models import checkpoints, model_folder, task_file
+from bert.scripts import terminal
 from bert.tasks.squad import (
   data as squad,
   decoding as squad_decoding,
   task as squad_model,
 )
-from bert.scripts import terminal
-from bert.engine.loaded_model import LoadedModel
 from bert.tasks.squad.task import SquadSettings, SquadTask
-from bert.models import checkpoints, model_folder, task_file
 from bert.training import estimator
 
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")

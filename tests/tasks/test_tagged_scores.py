@@ -5,8 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval import metrics as seqeval_metrics
 
-from bert.tasks.tagging import page as tagging_report
-from bert.tasks.tagging import entities, scores as tagged_scores
+from bert.tasks.tagging import (
+  entities,
+  page as tagging_report,
+  scores as tagged_scores,
+)
 
 LABELS = ["O", *(f"{p}-{k}" for p in "IBES" for k in ("PER", "LOC"))]
 SEQUENCES = st.lists(st.sampled_from(LABELS), min_size=1, max_size=12)

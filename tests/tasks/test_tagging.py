@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from bert import layers
-from bert import variables
+from bert import layers, variables
+from bert.contract.task import RowSet
+from bert.models import task_file
 from bert.tasks.tagging import rows as tagged_rows
 from bert.tasks.tagging.data import Sentence
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
-from bert.models import task_file
 from bert.training.estimator import ModeKeys
-from bert.contract.task import RowSet
 
 LABELS = {"O": 0, "X": 1}
 WORDS = ["unaffable", "the", "reading", "\x00", "mountains", "of"]

@@ -7,10 +7,10 @@ from unittest import mock
 import pytest
 import toy_model
 
-from bert.models import checkpoints
-from bert.flags import flag_table
-from bert.scripts import startup
 from bert import termination as signals
+from bert.flags import flag_table
+from bert.models import checkpoints
+from bert.scripts import startup
 from bert.termination import DeferredTermination
 
 

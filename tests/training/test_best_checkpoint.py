@@ -11,8 +11,8 @@ import tensorflow as tf
 import toy_model
 
 from bert.data import files
-from bert.training import best_checkpoint
 from bert.models import checkpoints
+from bert.training import best_checkpoint
 
 NAN = float("nan")
 

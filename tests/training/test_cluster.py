@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bert.errors import UserError
 from bert.engine import devices
+from bert.errors import UserError
 
 HOSTS = ["10.0.0.1:2222", "10.0.0.2:2222", "[::1]:2222"]
 

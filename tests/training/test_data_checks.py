@@ -7,10 +7,10 @@ import types
 import numpy as np
 import pytest
 
-from bert.data import records
-from bert.training import data_checks
-from bert.engine import inputs
 from bert.contract.task import RowSet, Task
+from bert.data import records
+from bert.engine import inputs
+from bert.training import data_checks
 
 LENGTH = 4
 SEQUENCES = records.sequence_spec(LENGTH)

@@ -12,10 +12,10 @@ import toy_model
 
 import optimization
 from bert import variables
+from bert.engine import programs
 from bert.errors import UserError
 from bert.models import checkpoints
 from bert.training import estimator, summaries
-from bert.engine import programs
 
 
 def _weights(model):

@@ -7,8 +7,8 @@ import two_devices
 
 import optimization
 from bert import variables
+from bert.contract.batch_means import weighted_mean
 from bert.training import micro_batches
-from bert.contract.task import weighted_mean
 
 ROWS, WORDS = 8, 5
 

@@ -13,13 +13,13 @@ import task_folders
 
 import bert
 import tokenization
+from bert.engine.predictor import Predictor
 from bert.errors import UserError
 from bert.export import smaller_model
+from bert.models import task_file
+from bert.tasks.embeddings.data import Pair
 from bert.tasks.embeddings.task import EmbeddingTask
 from bert.tasks.embeddings.vectors import VectorSettings
-from bert.tasks.embeddings.data import Pair
-from bert.models import task_file
-from bert.engine.predictor import Predictor
 from bert.training.teacher import FOLDER, Teacher
 
 KINDS = [name for name in task_folders.INPUTS if name]

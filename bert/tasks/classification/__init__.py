@@ -1,1 +1,1 @@
-"""TODO."""
+"""Classification: GLUE, tables of a user, labels, scores and page."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from absl import logging
 
-from bert.errors import UserError, check_known, plural
 from bert.data import files, text_files
+from bert.errors import UserError, check_known, plural
 from bert.tasks.classification.examples import DataProcessor, InputExample
 from bert.tasks.classification.labels import as_number
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert import metrics
-from bert.tasks.classification import labels as label_types
 from bert.engine import loaded_model
-from bert.tasks.classification.examples import InputExample, without_label
 from bert.models import checkpoints, model_folder
+from bert.tasks.classification import labels as label_types
+from bert.tasks.classification.examples import InputExample, without_label
 
 
 def find_folder(init_checkpoint: str | None) -> str | None:

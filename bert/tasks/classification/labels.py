@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert import layers
-from bert.errors import UserError, check_known, shortened
 from bert.data import records
+from bert.errors import UserError, check_known, shortened
 
 # Separates the labels of one example, in files and in predictions.
 LABEL_SEPARATOR = "|"

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from bert import metrics
 from bert.errors import plural
 from bert.reports import charts, html, training_page, verdict
-from bert import metrics
 
 _MAX_ERRORS = 50
 _THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

@@ -8,11 +8,11 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from bert.errors import UserError, plural
 from bert.data import text_files
+from bert.engine.loaded_model import LoadedModel
+from bert.errors import UserError, plural
 from bert.tasks.classification import labels as label_types
 from bert.tasks.classification.examples import InputExample
-from bert.engine.loaded_model import LoadedModel
 
 # Lines that are answered together.
 _MAX_LINES = 1024

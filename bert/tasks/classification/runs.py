@@ -11,15 +11,19 @@ import numpy as np
 
 import tokenization
 from bert.errors import UserError
-from bert.tasks.classification import glue, tabular, task as classification
-from bert.tasks.classification import labels as label_types
-from bert.tasks.classification.task import ClassifierSettings
+from bert.flags.values import Flags
+from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.scripts.settings import wanted_splits
+from bert.tasks.classification import (
+  glue,
+  labels as label_types,
+  tabular,
+  task as classification,
+)
 from bert.tasks.classification.examples import DataProcessor
 from bert.tasks.classification.initial_model import find_folder
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
-from bert.models import checkpoints, model_folder, run_record, task_file
-from bert.flags.values import Flags
-from bert.scripts.settings import wanted_splits
+from bert.tasks.classification.task import ClassifierSettings
 
 # The name of the task of a user's own tables.
 CUSTOM = "custom"

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from bert.errors import UserError, listing, plural
 from bert.data.tables import read_table, wrong_cell
+from bert.errors import UserError, listing, plural
 from bert.tasks.classification import seen_rows
 from bert.tasks.classification.examples import DataProcessor, InputExample
 from bert.tasks.classification.labels import (
-  Classification,
   LABEL_SEPARATOR,
+  Classification,
   LabelType,
   Multilabel,
   Regression,

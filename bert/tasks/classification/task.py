@@ -15,21 +15,31 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import layers
 import modeling
 import tokenization
-from bert.errors import UserError, plural
+from bert import layers, metrics
+from bert.contract import distillation, ops
+from bert.contract.task import (
+  Field,
+  Outputs,
+  RowSet,
+  Settings,
+  Task,
+  label_fields,
+)
 from bert.data import files
-from bert.tasks.classification import page as classification_report
+from bert.errors import UserError, plural
+from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
   calibration,
   glue,
   initial_model,
+  labels as label_types,
+  page as classification_report,
   prediction_files,
   seen_rows,
   tabular,
 )
-from bert.tasks.classification import labels as label_types
 from bert.tasks.classification.examples import (
   DataProcessor,
   InputExample,
@@ -41,19 +51,8 @@ from bert.tasks.classification.examples import (
   without_label,
 )
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
-from bert import metrics
-from bert.contract import distillation, ops
 from bert.training import estimator
-from bert.models import huggingface_config, task_file
 from bert.training.model_fn import model_fn_builder_of
-from bert.contract.task import (
-  Field,
-  Outputs,
-  RowSet,
-  Settings,
-  Task,
-  label_fields,
-)
 
 # Theirs of the kinds of labels, in Hugging Face's format.
 PROBLEM_TYPES = {

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Vectors of texts: pooling, training by pairs, retrieval, features."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import orjson
 
-from bert.errors import UserError, import_optional
 from bert.data import files, text_files
-from bert.tasks.embeddings.vectors import Features
-from bert.engine.loaded_model import LoadedModel
 from bert.data.masked_text import Text
-from bert.scripts.terminal import parse_line
 from bert.engine import inputs
+from bert.engine.loaded_model import LoadedModel
+from bert.errors import UserError, import_optional
+from bert.scripts.terminal import parse_line
+from bert.tasks.embeddings.vectors import Features
 
 Write = Callable[[Sequence[Features]], None]
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from bert.contract import distillation
 from bert.errors import UserError
 from bert.tasks.embeddings import data as text_pairs
-from bert.contract import distillation
 
 LOSSES = ("ranking", "cosine", "cosent")
 

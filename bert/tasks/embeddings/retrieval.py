@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert.data import files, tables
-from bert.search import vector_index
-from bert.errors import UserError, shortened
-from bert.tasks.embeddings import page
-from bert.tasks.embeddings import data as text_pairs
 from bert.contract import ops
 from bert.contract.task import Evaluation
+from bert.data import files, tables
+from bert.data.top_k import Best
+from bert.errors import UserError, shortened
+from bert.tasks.embeddings import data as text_pairs, page
 
 # Names of the columns of BEIR's files; a corpus may also have titles.
 _ID, _TEXT, _TITLE = "_id", "text", "title"
@@ -130,7 +129,7 @@ def top_k(
   found = []
   for start in range(0, len(queries), _QUERIES):
     part = queries[start : start + _QUERIES]
-    best = vector_index.Best(len(part), k)
+    best = Best(len(part), k)
     for first in range(0, len(corpus), _DOCUMENTS):
       best.add(first, part @ corpus[first : first + _DOCUMENTS].T)
     found += best.hits

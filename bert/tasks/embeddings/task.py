@@ -14,24 +14,23 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import metrics
 import tokenization
-from bert.errors import plural
+from bert import metrics
+from bert.contract import distillation, ops
+from bert.contract.task import Outputs, RowSet
 from bert.data import files, records, sequences
-from bert.tasks.embeddings import page
-from bert.tasks.embeddings import losses as embedding_losses, retrieval
+from bert.errors import plural
+from bert.models import model_folder
+from bert.tasks.embeddings import losses as embedding_losses, page, retrieval
+from bert.tasks.embeddings.data import Pair
+from bert.tasks.embeddings.losses import Training
+from bert.tasks.embeddings.retrieval import Ranked, Retrieval
 from bert.tasks.embeddings.vectors import (
   DOCUMENT_PROMPTS,
   QUERY_PROMPTS,
   VectorSettings,
   VectorTask,
 )
-from bert.tasks.embeddings.losses import Training
-from bert.tasks.embeddings.retrieval import Ranked, Retrieval
-from bert.tasks.embeddings.data import Pair
-from bert.contract import distillation, ops
-from bert.models import model_folder
-from bert.contract.task import Outputs, RowSet
 
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"

@@ -20,9 +20,9 @@ import tensorflow as tf
 
 import modeling
 import tokenization
-from bert.errors import UserError, check_known
-from bert.data import records, sequences
 from bert.contract.task import Field, Settings, Task
+from bert.data import records, sequences
+from bert.errors import UserError, check_known
 
 LAYERS = (-1, -2, -3, -4)
 POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Masked words: which words fit in a text."""

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 import modeling
-from bert.errors import UserError
-from bert.data import instances, records, sequences
-from bert.data import masked_text
-from bert.tasks.pretraining import task as pretraining
-from bert.data.masked_text import Filled, MASK, Row
-from bert.data.text_words import check_has_words
-from bert.models import checkpoints, model_folder
 from bert.contract.task import Field, Settings, Task
+from bert.data import instances, masked_text, records, sequences
+from bert.data.masked_text import MASK, Filled, Row
+from bert.data.text_words import check_has_words
+from bert.errors import UserError
+from bert.models import checkpoints, model_folder
+from bert.tasks.pretraining import task as pretraining
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Multiple choice: which of several endings fits."""

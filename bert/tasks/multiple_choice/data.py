@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from bert.errors import UserError
 from bert.data import tables
+from bert.errors import UserError
 
 _SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
 

@@ -15,17 +15,17 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import layers
 import modeling
 import tokenization
-from bert.errors import UserError, plural
+from bert import layers
+from bert.contract.task import Field, Outputs, RowSet, Settings, Task
 from bert.data import files, records, sequences
-from bert.tasks.multiple_choice import page
+from bert.errors import UserError, plural
 from bert.reports import verdict
 from bert.tasks.classification import prediction_files
-from bert.tasks.multiple_choice.data import Example, read_examples
 from bert.tasks.classification.examples import content_hash
-from bert.contract.task import Field, Outputs, RowSet, Settings, Task
+from bert.tasks.multiple_choice import page
+from bert.tasks.multiple_choice.data import Example, read_examples
 
 CHOICE = "choice"  # The axis of choices.
 

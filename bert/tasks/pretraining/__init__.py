@@ -1,1 +1,1 @@
-"""TODO."""
+"""Pre-training: masked words and next sentences."""

@@ -19,20 +19,13 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import layers
 import modeling
-from bert import variables
-from bert.training import estimator
+from bert import layers, variables
+from bert.contract.batch_means import EPSILON, weighted_mean
+from bert.contract.task import Evaluation, Outputs, RowSet, Task
 from bert.engine import inputs, record_files
+from bert.training import estimator
 from bert.training.model_fn import model_fn_builder_of
-from bert.contract.task import (
-  EPSILON,
-  Evaluation,
-  Outputs,
-  RowSet,
-  Task,
-  weighted_mean,
-)
 
 
 def variable_shapes(

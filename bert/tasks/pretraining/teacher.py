@@ -17,11 +17,12 @@ import tensorflow as tf
 import modeling
 import tokenization
 from bert import variables
+from bert.contract import distillation
 from bert.data import downloads, records
 from bert.errors import UserError, check_known
-from bert.tasks.pretraining import task as pretraining
+from bert.layers import POOLER
 from bert.models import checkpoints, model_folder, run_record
-from bert.contract import distillation
+from bert.tasks.pretraining import task as pretraining
 
 # What a layer of the student learns from one of the teacher.
 TARGETS = ("hidden", "attention", "relations")
@@ -64,9 +65,7 @@ class PretrainingTeacher:
     self._check(model_dir, config, tokenizer, model)
     shapes = modeling.variable_shapes(model.config)
     shapes |= pretraining.variable_shapes(model.config, False)
-    weights = checkpoints.load_weights(
-      model.checkpoint, shapes, checkpoints.POOLER
-    )
+    weights = checkpoints.load_weights(model.checkpoint, shapes, POOLER)
     self.hash = run_record.hash_of_weights(model.checkpoint)
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True

@@ -1,1 +1,1 @@
-"""TODO."""
+"""SQuAD: questions about a text, their windows, answers and scores."""

@@ -22,8 +22,8 @@ from absl import logging
 
 import tokenization
 from bert import strict_json
-from bert.errors import UserError, plural, shortened
 from bert.data import files, records, tables, text_files
+from bert.errors import UserError, plural, shortened
 
 FIRST_UNIQUE_ID = 1_000_000_000
 

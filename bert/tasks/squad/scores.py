@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert.reports import verdict
-from bert.tasks.squad.page import AnsweredQuestion
 from bert.tasks.squad.data import SquadExample
 from bert.tasks.squad.decoding import Answer
+from bert.tasks.squad.page import AnsweredQuestion
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")

@@ -18,27 +18,10 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from bert import layers
 import modeling
 import tokenization
-from bert.errors import UserError, plural
-from bert.data import files, records
-from bert.tasks.squad import page as squad_report
-from bert.tasks.squad import data as squad, scores as squad_scoring
-from bert.tasks.squad.data import ReadingSettings
-from bert.tasks.squad.decoding import (
-  Answer,
-  DecodingSettings,
-  NOTHING_ALLOWED,
-  RawResult,
-  answer_question,
-  write_answers,
-)
-from bert.data.text_words import check_has_words
-from bert.training import estimator
+from bert import layers
 from bert.contract import ops
-from bert.models import task_file
-from bert.training.model_fn import model_fn_builder_of
 from bert.contract.task import (
   Evaluation,
   Field,
@@ -47,6 +30,26 @@ from bert.contract.task import (
   Settings,
   Task,
 )
+from bert.data import files, records
+from bert.data.text_words import check_has_words
+from bert.errors import UserError, plural
+from bert.models import task_file
+from bert.tasks.squad import (
+  data as squad,
+  page as squad_report,
+  scores as squad_scoring,
+)
+from bert.tasks.squad.data import ReadingSettings
+from bert.tasks.squad.decoding import (
+  NOTHING_ALLOWED,
+  Answer,
+  DecodingSettings,
+  RawResult,
+  answer_question,
+  write_answers,
+)
+from bert.training import estimator
+from bert.training.model_fn import model_fn_builder_of
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 

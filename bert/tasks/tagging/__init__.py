@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tagging: a label for each word, such as named entities."""

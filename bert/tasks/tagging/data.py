@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert.errors import UserError, check_known, plural, shortened
 from bert.data import files, tables, text_files
+from bert.errors import UserError, check_known, plural, shortened
 from bert.tasks.tagging import entities
 
 _DOCUMENT = "-DOCSTART-"

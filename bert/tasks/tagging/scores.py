@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert.tasks.tagging.entities import Entity, entities
 from bert import metrics
 from bert.reports import verdict
+from bert.tasks.tagging.entities import Entity, entities
 
 # The name of all types together, among the scores of each.
 ALL = "all"

@@ -17,21 +17,24 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert import layers
 import modeling
 import tokenization
-from bert.errors import plural
-from bert.data import files, records
-from bert.tasks.tagging import page as tagging_report
-from bert.tasks.tagging import entities, rows as tagged_rows
-from bert.data import text_words
-from bert.tasks.classification.examples import content_hash
-from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
-from bert.tasks.tagging.data import Sentence
-from bert.training import estimator
-from bert.models import huggingface_config
+from bert import layers
 from bert.contract import ops
-from bert.contract.task import Outputs, RowSet, Settings, Task, weighted_mean
+from bert.contract.batch_means import weighted_mean
+from bert.contract.task import Outputs, RowSet, Settings, Task
+from bert.data import files, records, text_words
+from bert.errors import plural
+from bert.models import huggingface_config
+from bert.tasks.classification.examples import content_hash
+from bert.tasks.tagging import (
+  entities,
+  page as tagging_report,
+  rows as tagged_rows,
+)
+from bert.tasks.tagging.data import Sentence
+from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
+from bert.training import estimator
 
 
 @dataclasses.dataclass(frozen=True)
