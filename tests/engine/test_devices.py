@@ -180,8 +180,9 @@ import tensorflow as tf
 import golden_model, toy_model
 from optimization import Optimization
 from bert.data import files
-from bert.tasks import pretraining
-from bert.training import devices, estimator
+from bert.tasks.pretraining import task as pretraining
+from bert.engine import devices
+from bert.training import estimator
 from bert.training.model_fn import build_model_fn
 
 kind, config, out = sys.argv[1:]

@@ -38,7 +38,7 @@ def test_activations(name):
 
 
 def test_an_activation_that_only_tensorflow_has():
-  with pytest.raises(UserError, match=r"'silu' .* bert/training/onnx_graph"):
+  with pytest.raises(UserError, match=r"'silu' .* bert/engine/onnx_graph"):
     OnnxGraph({}).activation("x", "silu")
 
 
