@@ -17,6 +17,7 @@ import served
 import tensorflow as tf
 import task_runs
 import tiny_task
+import web_page
 from formats import same
 from task_runs import RUNS
 
@@ -26,6 +27,7 @@ from bert.data import records
 from bert.errors import UserError
 from bert.export import huggingface
 from bert.models import checkpoints
+from bert.reports import training_page
 from bert.serving import rest
 
 LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
@@ -134,8 +136,15 @@ def test_a_training_leaves_a_model_folder(train, files, name):
     return
   task = json.loads((out / "task.json").read_text())
   assert task["task"] == RUNS[name].kind
-  page = (out / "report.html").read_text()
-  assert all(metric in page for metric in results)
+  page = web_page.Page((out / "report.html").read_text())
+  shown = {row[0] for row in page.tables["Metrics"]}
+  assert {training_page.metric_name(n) for n in results} <= shown
+  assert len(shown) == len(page.tables["Metrics"])  # The loss, too, once.
+  classes = {table["class"] for table in page.named("table")}
+  assert {"plain"} <= classes <= {"plain", "errors", "matrix"}
+  cells = [*page.named("td"), *page.named("th")]
+  numbers = [cell for cell in cells if "number" in cell.get("class", "")]
+  assert len(numbers) >= len(results)
 
 
 @every_kind

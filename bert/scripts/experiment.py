@@ -486,6 +486,8 @@ class Experiment:
       mean = float(np.mean(losses, dtype=np.float64))
       evaluation.results["loss"] = mean
     evaluation.results["global_step"] = model.global_step
+    if not evaluation.counts and rows.examples:
+      evaluation.counts = {"examples": len(rows.examples)}
     return evaluation
 
   def _write_results(self, model, rows, evaluation):

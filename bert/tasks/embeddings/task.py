@@ -233,7 +233,8 @@ class EmbeddingTask(VectorTask):
       found = retrieval.find(vectors, self._retrieval, size)
       results |= retrieval.metrics_of(found)
     results = {f"eval_{name}": value for name, value in results.items()}
-    return Ranked(results, found=found, scored=scored)
+    counts = {"queries": len(found)} if found else {"pairs": len(scored)}
+    return Ranked(results, counts=counts, found=found, scored=scored)
 
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[np.ndarray]
