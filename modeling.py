@@ -473,6 +473,9 @@ def _kept(build: Callable[[BertModel], _T]) -> Callable[[BertModel], _T]:
 class BertModel:
   """The encoder applied to a batch. Outputs are computed when they are read.
 
+  Its twin in ONNX is bert/engine/onnx_graph.py; tests/engine/test_onnx_graph.py
+  compares them.
+
   Args:
     config: a BertConfig.
     is_training: whether to apply dropout.

@@ -20,7 +20,7 @@ import modeling
 import tokenization
 from bert import layers, strict_json
 from bert.contract.task import label_fields
-from bert.data import files
+from bert.data import files, vocabulary
 from bert.engine import loaded_model
 from bert.errors import UserError, listing, plural
 from bert.export.new_folder import new_folder
@@ -196,7 +196,7 @@ def _vocab_files(folder, tokenizer) -> Contents:
     # To other programs, a byte order mark is a part of the first piece.
     content = files.read_bytes(path).removeprefix(codecs.BOM_UTF8)
     return {os.path.basename(path): content}
-  return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
+  return {"vocab.txt": vocabulary.vocab_text(tokenizer.vocab)}
 
 
 def _tokenizer_files(folder, model) -> Contents:

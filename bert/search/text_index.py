@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from bert.contract import ops
 from bert.data import downloads, files, tables, text_files
 from bert.engine.loaded_model import LoadedModel, Texts
 from bert.errors import UserError, listing, plural
@@ -87,9 +88,9 @@ def unit_vectors(
   answers: Sequence[Mapping], width: int | None = None
 ) -> np.ndarray:
   """The vectors of answers, cut and scaled to length 1: [answers, width]."""
-  vectors = np.stack([answer["vector"][:width] for answer in answers])
-  length = np.linalg.norm(vectors, axis=1, keepdims=True)
-  return vectors / np.where(length, length, 1)
+  return ops.unit_length(
+    np.stack([answer["vector"][:width] for answer in answers])
+  )
 
 
 def read_rows(

@@ -173,9 +173,7 @@ def find(
 
 def _unit_vectors(vectors, texts, size=None):
   """The vectors of texts [N, D], cut to a size and scaled to length 1."""
-  found = np.stack([vectors[text][:size] for text in texts])
-  norms = np.linalg.norm(found, axis=1, keepdims=True)
-  return found / np.maximum(norms, ops.SMALLEST_NORM)
+  return ops.unit_length(np.stack([vectors[text][:size] for text in texts]))
 
 
 def cosines(
