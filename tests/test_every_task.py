@@ -159,6 +159,23 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
   assert contents(name, out) == contents(name, train(name)[0])
 
 
+@pytest.mark.parametrize("name", ["classification", "squad", "vectors"])
+def test_rows_that_memory_does_not_hold_end_in_the_same_bytes(
+  train, command, tmp_path, name
+):
+  script, out = tmp_path / "limited.py", tmp_path / "out"
+  script.write_text(
+    "import runpy, sys; from bert.engine import inputs; "
+    "inputs.MEMORY_BYTES = 0; del sys.argv[0]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+  )
+  called, *arguments = command(name, out)
+  scripts.fork(script, scripts.ROOT / called, *arguments)
+  assert contents(name, out) == contents(name, train(name)[0])
+  path = "train.tf_record"
+  assert (out / path).read_bytes() == (train(name)[0] / path).read_bytes()
+
+
 @every_kind
 def test_the_folder_alone_is_evaluated_again(train, command, tmp_path, name):
   """With the vocabulary, the configuration and the settings in it."""

@@ -21,7 +21,7 @@ import modeling
 from bert import runtimes
 from bert.contract.distillation import Distillation
 from bert.contract.task import RowSet, Task
-from bert.data import files, folder_lock, records
+from bert.data import files, folder_lock
 from bert.data.sequences import groups_of
 from bert.engine import (
   devices,
@@ -29,7 +29,6 @@ from bert.engine import (
   inputs,
   precision_loss,
   predictor,
-  record_files,
 )
 from bert.errors import UserError, plural
 from bert.models import (
@@ -275,8 +274,7 @@ class Experiment:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
-    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-    num_rows = records.write_records(path, rows(), spec)
+    num_rows, read = inputs.write_rows(path, rows(), spec)
     devices.check_hosts_agree(
       self._settings.strategy,
       num_rows,
