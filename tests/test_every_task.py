@@ -3,6 +3,7 @@
 A kind that is new in the registry needs a row in task_runs.py.
 """
 
+import html
 import json
 import os
 import re
@@ -174,6 +175,27 @@ def test_rows_that_memory_does_not_hold_end_in_the_same_bytes(
   assert contents(name, out) == contents(name, train(name)[0])
   path = "train.tf_record"
   assert (out / path).read_bytes() == (train(name)[0] / path).read_bytes()
+
+
+@every_trained_kind
+def test_examples_of_both_sets_are_counted(files, command, tmp_path, name):
+  changes = {"dev_file": RUNS[name].write(files).get("train_file")}
+  if name == "squad":
+    changes = {"predict_file": changes["dev_file"]}
+  elif name == "classification":
+    changes = {"data_dir": tmp_path}
+    for file in ("train.tsv", "dev.tsv"):
+      shutil.copy(files / "data" / "train.tsv", tmp_path / file)
+  out = tmp_path / "out"
+  _, log = scripts.fork(
+    *command(name, out, "--do_train", "--do_eval", **changes)
+  )
+  found = (
+    r"(\d+) of the \1 development examples \(100.0 %\) are also in the "
+    r"training set, starting with \S+"
+  )
+  assert re.search(found, log)
+  assert re.search(found, html.unescape((out / "report.html").read_text()))
 
 
 @every_kind

@@ -252,6 +252,8 @@ class Experiment:
       self._task.log_data(self._row_sets)
       for rows in self._row_sets.get("train", ()):
         data_checks.log_data_checks(rows, self._task)
+        for dev in self._row_sets.get("dev") or ():
+          data_checks.log_overlap(self._task, rows, dev)
 
   def _write_rows(self, split, suffix, examples):
     task, is_training = self._task, split == "train"
@@ -577,9 +579,6 @@ class Experiment:
       self._settings = self._settings.changed(output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      for dev in self._row_sets.get("dev") or ():
-        if not self._task.finds_duplicates:
-          data_checks.log_overlap(rows, dev)
       return self._measure(rows)
 
   def _measure(self, rows):

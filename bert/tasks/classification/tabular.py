@@ -327,7 +327,7 @@ def log_doubtful_labels(
     return
   first, found, spellings = {}, [], collections.defaultdict(list)
   for example in train:
-    earlier = first.setdefault((example.text_a, example.text_b), example)
+    earlier = first.setdefault(row_hash(example), example)
     pair = [{*_labels_of(e, label_type.kind)} for e in (earlier, example)]
     if pair[0] != pair[1]:
       found.append((example, example.label, earlier, earlier.label))
@@ -347,24 +347,6 @@ def log_doubtful_labels(
         "if they are one",
         listing(names),
       )
-
-
-def log_duplicates(
-  task: str, train: Iterable[InputExample], dev: Sequence[InputExample]
-) -> None:
-  """Logs how many development examples have the texts of training examples."""
-  seen = {(example.text_a, example.text_b) for example in train}
-  found = [e for e in dev if (e.text_a, e.text_b) in seen]
-  message = (
-    f"{task}: {len(found)} of the {plural(len(dev), 'development example')} ("
-    f"{100 * len(found) / max(len(dev), 1):.1f} %) are also in the training set"
-  )
-  if found:
-    logging.warning(
-      "%s, starting with %s; the metrics are too optimistic", message, found[0]
-    )
-  else:
-    logging.info(message)
 
 
 def _labels_of(example, kind):
