@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from bert.data.tables import read_table, wrong_cell
+from bert.data.tables import as_text, read_table, wrong_cell
 from bert.errors import UserError, listing, plural
 from bert.tasks.classification import seen_rows
 from bert.tasks.classification.examples import DataProcessor, InputExample
@@ -236,7 +236,7 @@ class TableProcessor(DataProcessor):
     """The value of a cell as a field of InputExample."""
     several = field == "label" and self.kind == Multilabel.kind
     is_list = several and isinstance(value, list)
-    parts = [_plain(part) for part in (value if is_list else [value])]
+    parts = [as_text(part) for part in (value if is_list else [value])]
     if None not in parts:
       if field.startswith("text"):
         return parts[0]
@@ -372,13 +372,3 @@ def _check_distinct(columns, path):
         f"{flags[index]} and {flag} are the same column of {path}; pass "
         f"another column"
       )
-
-
-def _plain(value):
-  """The text of a str, bool or finite number; None for any other value."""
-  if isinstance(value, str):
-    return value
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  is_finite = isinstance(value, float) and math.isfinite(value)
-  return str(value) if is_finite or isinstance(value, int) else None
