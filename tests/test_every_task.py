@@ -3,6 +3,7 @@
 A kind that is new in the registry needs a row in task_runs.py.
 """
 
+import html
 import json
 import os
 import re
@@ -166,6 +167,44 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
   wanted = f"Continuing from {out}/model.ckpt-", "Nothing left to train"
   assert any(message in log for message in wanted)
   assert contents(name, out) == contents(name, train(name)[0])
+
+
+@pytest.mark.parametrize("name", ["classification", "squad", "vectors"])
+def test_rows_that_memory_does_not_hold_end_in_the_same_bytes(
+  train, command, tmp_path, name
+):
+  script, out = tmp_path / "limited.py", tmp_path / "out"
+  script.write_text(
+    "import runpy, sys; from bert.engine import inputs; "
+    "inputs.MEMORY_BYTES = 0; del sys.argv[0]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+  )
+  called, *arguments = command(name, out)
+  scripts.fork(script, scripts.ROOT / called, *arguments)
+  assert contents(name, out) == contents(name, train(name)[0])
+  path = "train.tf_record"
+  assert (out / path).read_bytes() == (train(name)[0] / path).read_bytes()
+
+
+@every_trained_kind
+def test_examples_of_both_sets_are_counted(files, command, tmp_path, name):
+  changes = {"dev_file": RUNS[name].write(files).get("train_file")}
+  if name == "squad":
+    changes = {"predict_file": changes["dev_file"]}
+  elif name == "classification":
+    changes = {"data_dir": tmp_path}
+    for file in ("train.tsv", "dev.tsv"):
+      shutil.copy(files / "data" / "train.tsv", tmp_path / file)
+  out = tmp_path / "out"
+  _, log = scripts.fork(
+    *command(name, out, "--do_train", "--do_eval", **changes)
+  )
+  found = (
+    r"(\d+) of the \1 development examples \(100.0 %\) are also in the "
+    r"training set, starting with \S+"
+  )
+  assert re.search(found, log)
+  assert re.search(found, html.unescape((out / "report.html").read_text()))
 
 
 @every_kind

@@ -21,7 +21,7 @@ import modeling
 from bert import runtimes
 from bert.contract.distillation import Distillation
 from bert.contract.task import RowSet, Task
-from bert.data import files, folder_lock, records
+from bert.data import files, folder_lock
 from bert.data.sequences import groups_of
 from bert.engine import (
   devices,
@@ -29,7 +29,6 @@ from bert.engine import (
   inputs,
   precision_loss,
   predictor,
-  record_files,
 )
 from bert.errors import UserError, plural
 from bert.models import (
@@ -253,6 +252,8 @@ class Experiment:
       self._task.log_data(self._row_sets)
       for rows in self._row_sets.get("train", ()):
         data_checks.log_data_checks(rows, self._task)
+        for dev in self._row_sets.get("dev") or ():
+          data_checks.log_overlap(self._task, rows, dev)
 
   def _write_rows(self, split, suffix, examples):
     task, is_training = self._task, split == "train"
@@ -275,8 +276,7 @@ class Experiment:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
-    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-    num_rows = records.write_records(path, rows(), spec)
+    num_rows, read = inputs.write_rows(path, rows(), spec)
     devices.check_hosts_agree(
       self._settings.strategy,
       num_rows,
@@ -581,9 +581,6 @@ class Experiment:
       self._settings = self._settings.changed(output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      for dev in self._row_sets.get("dev") or ():
-        if not self._task.finds_duplicates:
-          data_checks.log_overlap(rows, dev)
       return self._measure(rows)
 
   def _measure(self, rows):

@@ -21,7 +21,6 @@ from bert.errors import UserError, listing, plural
 from bert.models import model_folder
 from bert.search import vector_index
 from bert.search.vector_index import Header, Row, VectorIndex
-from bert.tasks.embeddings.data import text_of
 from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS
 
 Progress = Callable[[int], object]
@@ -127,7 +126,7 @@ def read_rows(
     if text is None or not str(text).strip():
       empty.append(where)
       continue
-    text = text_of(text, where).strip()
+    text = tables.text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
     if key:
       tables.note_id(key, where, places)
