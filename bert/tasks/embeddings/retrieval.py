@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert.contract import ops
+from bert import layers
 from bert.contract.task import Evaluation
 from bert.data import files, tables
 from bert.data.top_k import Best
@@ -175,7 +175,7 @@ def _unit_vectors(vectors, texts, size=None):
   """The vectors of texts [N, D], cut to a size and scaled to length 1."""
   found = np.stack([vectors[text][:size] for text in texts])
   norms = np.linalg.norm(found, axis=1, keepdims=True)
-  return found / np.maximum(norms, ops.SMALLEST_NORM)
+  return found / np.maximum(norms, layers.SMALLEST_NORM)
 
 
 def cosines(
