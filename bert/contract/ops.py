@@ -10,9 +10,6 @@ import tensorflow as tf
 
 from bert import layers, variables
 
-# Vectors are divided by their norm, or by this.
-SMALLEST_NORM = 1e-12
-
 
 def unit_length(x: np.ndarray) -> np.ndarray:
   """`TensorOps.unit_length` in NumPy."""
@@ -93,4 +90,4 @@ class TensorOps:
 
   def unit_length(self, x) -> tf.Tensor:
     """x / ||x|| over the last axis; zeros stay zeros, with gradient 0."""
-    return tf.math.l2_normalize(x, axis=-1, epsilon=SMALLEST_NORM**2)
+    return tf.math.l2_normalize(x, axis=-1, epsilon=layers.SMALLEST_NORM**2)

@@ -80,8 +80,9 @@ class RowSet:
   input_fn: inputs.InputFn
   num_rows: int
   rows_per_example: np.ndarray | None = None  # int [examples]; None for one
-  # Returns the rows that `input_fn` reads; for --dry_run.
+  # Returns the rows that `input_fn` reads.
   read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
+  transform: inputs.Transform | None = None  # of rows as they are read
 
   @property
   def name(self) -> str:

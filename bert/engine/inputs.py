@@ -1,4 +1,4 @@
-"""Rows of features, gathered in batches for the model.
+"""Rows of features, gathered in batches for training.
 
 A row has the features of its task's spec, see `bert.data.records`. In a batch,
 sequences are cut to the longest row, and rows of similar length share a batch,
@@ -21,16 +21,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert import variables
-from bert.data import files, records
+from bert.data import files, records, sequences
 from bert.engine import devices, record_files
+from bert.engine.batches import LENGTHS
 
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that batches stay mixed.
 SORTED_BATCHES = 32
-
-# Rows of evaluation and prediction are sorted by length among this many. Their
-# results must be held back to be given in input order.
-SORTED_ROWS = 4096
 
 # Shuffle-window size. Smaller data sets are fully shuffled every epoch. That
 # many records of 512 positions take about 200 MB.
@@ -39,10 +36,6 @@ WINDOW_ROWS = 64 * 1024
 # Serialized rows of a data set that are held in memory; more are read from
 # their file. Rows of 128 positions have about 500 bytes each.
 MEMORY_BYTES = 2**28
-
-# XLA compiles a program for each length of a batch, so that is one of these,
-# or the longest of all.
-LENGTHS = (32, 64, 128, 256, 384, 512)
 
 # Batches that are prepared while the model computes.
 _BATCHES_AHEAD = 4
@@ -228,33 +221,66 @@ def _by_length(lengths, rows, batch_size):
   return batches
 
 
-def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
-  """Yields Parts with each row once, given the lengths of rows, int [rows].
+def ordered_batches(count: int, batch_size: int) -> Iterator[Part]:
+  """Yields Parts with each of `count` rows once, in order."""
+  size = -(-record_files.BLOCK_ROWS // batch_size) * batch_size
+  for start in range(0, count, size):
+    rows = np.arange(start, min(start + size, count))
+    yield rows, np.split(rows, range(batch_size, len(rows), batch_size))
 
-  Rows are sorted by length among every SORTED_ROWS; those that fill no batch
-  come first in the next. The very last batch may be smaller.
+
+class EachRow:
+  """The rows of a source, one after another: dicts of the features in `spec`.
+
+  Args:
+    count: number of rows.
+    transform: changes the features of several rows, and may add some.
   """
-  left_over = np.zeros(0, np.int64)
-  for start in range(0, len(lengths), SORTED_ROWS):
-    window = lengths[start : start + SORTED_ROWS]
-    by_length = start + np.argsort(window, kind="stable")
-    rows = np.concatenate([left_over, by_length])
-    batches = np.split(rows, range(batch_size, len(rows), batch_size))
-    left_over = np.zeros(0, np.int64)
-    if start + len(window) < len(lengths) and len(batches[-1]) < batch_size:
-      left_over = batches.pop()
-    yield rows, batches
+
+  def __init__(
+    self,
+    source: Rows | record_files.RecordFiles,
+    count: int,
+    transform: Transform | None = None,
+  ):
+    self._source, self._count, self._transform = source, count, transform
+    none = self._read(np.zeros(0, np.int64)) if transform else {}
+    added = {
+      name: records.Feature(
+        value.shape[1:], "float32" if value.dtype.kind == "f" else "int64"
+      )
+      for name, value in none.items()
+      if name not in source.spec
+    }
+    self.spec = {**source.spec, **added}
+
+  def __len__(self) -> int:
+    return self._count
+
+  def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+    for start in range(0, self._count, record_files.BLOCK_ROWS):
+      end = min(start + record_files.BLOCK_ROWS, self._count)
+      yield from sequences.rows_of(self._read(np.arange(start, end)))
+
+  def _read(self, index):
+    """The features of some rows, without those that only a batch has."""
+    serialized = tf.constant(self._source.read(index), tf.string)
+    is_real = tf.ones([len(index)], tf.bool)
+    spec = self._source.spec
+    features = read_batch(serialized, index, is_real, spec, True)
+    for name in {"row_index", "is_real_example"} - spec.keys():
+      del features[name]
+    if self._transform:
+      features = self._transform(features, tf.constant(index))
+    return {name: value.numpy() for name, value in features.items()}
 
 
 def input_fn_from_file(
   path: str, spec: records.Spec, is_training: bool, drop_remainder: bool = False
 ) -> InputFn:
-  """An `input_fn(params)` over a TFRecord file, which it reads when called.
-
-  As in the original, an evaluation has the rows `in_order`.
-  """
+  """An `input_fn(params)` over a TFRecord file, which it reads when called."""
   read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-  return input_fn_from_rows(read, is_training, drop_remainder, in_order=True)
+  return input_fn_from_rows(read, is_training, drop_remainder)
 
 
 def input_fn_from_rows(
@@ -262,8 +288,6 @@ def input_fn_from_rows(
   is_training: bool,
   drop_remainder: bool = False,
   transform: Transform | None = None,
-  max_rows: int | None = None,
-  in_order: bool = False,
 ) -> InputFn:
   """An `input_fn(params)` for `Estimator`, over batches of `read_batch`.
 
@@ -272,15 +296,15 @@ def input_fn_from_rows(
   share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
   `RunConfig`; `fill_batches`, for devices that share a batch evenly.
 
+  As in the original, an evaluation has the rows in their order, and all
+  positions. Its last batch may be smaller, unless it is filled with rows of its
+  own.
+
   Args:
     source: the rows, or a function that returns them when they are needed.
     is_training: shuffled batches without end, or each row once.
     drop_remainder: leave out the rows that fill no batch, if each comes once.
-    max_rows: if each row comes once, take only the first ones, in their order.
-    in_order: if each row comes once, keep their order and all positions. The
-      last batch may be smaller; otherwise it is filled with rows of its own.
   """
-  in_order = in_order and not is_training
 
   def input_fn(params):
     rows = source() if callable(source) else source
@@ -288,15 +312,13 @@ def input_fn_from_rows(
     first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
-      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
-      keeps_order = not is_training and (in_order or max_rows is not None)
-      if keeps_order or not params.get("by_length", True):
-        lengths = np.zeros_like(lengths)  # Equal rows keep their order.
+      parts = ordered_batches(len(rows), size)
       if is_training:
+        lengths = rows.lengths
+        if not params.get("by_length", True):
+          lengths = np.zeros_like(lengths)  # Equal rows keep their order.
         seed = params.get("seed", 0)
         parts = training_batches(lengths, rows.block_sizes, size, seed)
-      else:
-        parts = evaluation_batches(lengths, size)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)
@@ -305,8 +327,8 @@ def input_fn_from_rows(
     columns = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=columns)
     dataset = dataset.enumerate(first_step)
-    fills = not in_order or drop_remainder
-    read = _batch_reader(rows.spec, params, transform, in_order, fills)
+    fills = is_training or drop_remainder
+    read = _batch_reader(rows.spec, params, transform, not is_training, fills)
     dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
     if is_training and len(rows):
       dataset = devices.endless(dataset)

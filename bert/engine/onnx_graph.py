@@ -14,10 +14,9 @@ import tensorflow as tf
 
 import modeling
 from bert import variables
-from bert.contract.ops import SMALLEST_NORM
 from bert.data import records
 from bert.errors import UserError, import_optional
-from bert.layers import MASKED_SCORE
+from bert.layers import MASKED_SCORE, SMALLEST_NORM
 
 # The first version with Gelu; LayerNormalization is older.
 _OPSET = 20

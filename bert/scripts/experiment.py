@@ -28,7 +28,7 @@ from bert.engine import (
   graph_encoder as engines,
   inputs,
   precision_loss,
-  predictor,
+  runner,
 )
 from bert.errors import UserError, plural
 from bert.models import (
@@ -408,7 +408,7 @@ class Experiment:
       model.use(best.checkpoint)
     if not (settings.do_eval or settings.evaluates_in_training):
       # Nothing else would show that the last update made the weights useless.
-      predictor.check_finite(
+      runner.check_finite(
         model.outputs_of_a_row(input_fn),
         f"the model of step {model.global_step}",
         "its training diverged: lower --learning_rate, and pass another folder",
@@ -528,9 +528,14 @@ class Experiment:
     return evaluation.results if evaluation else {}
 
   def _predictions(self, model, rows, size, mode=estimator.ModeKeys.PREDICT):
-    for row in model.predict(rows.input_fn, size, mode):
-      predictor.check_finite(row, f"the model of step {model.global_step}")
-      yield row
+    return model.predict_rows(
+      inputs.EachRow(rows.read(), rows.num_rows, rows.transform),
+      size,
+      mode,
+      self._task.output_axes(),
+      # The loss of pre-training is a mean over batches, as in the original.
+      in_order=rows.examples is None,
+    )
 
   def _answers(self, rows, predictions):
     """Yields the answer to each example from the predictions of its rows."""

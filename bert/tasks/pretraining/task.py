@@ -165,14 +165,13 @@ class PretrainingTask(Task):
     return {**vars(self), "_read": {}, "_mask_batch": None}
 
   def row_sets(self, split: str) -> list[RowSet]:
-    found = self._read[split]()
-    is_training, count = split == "train", len(found)
+    read, mask = self._read[split], self._mask_batch
+    found, is_training = read(), split == "train"
+    count = len(found)
     if not is_training:
       count = min(count, self._max_eval_rows or count)
-    input_fn = inputs.input_fn_from_rows(
-      found, is_training, transform=self._mask_batch, max_rows=count
-    )
-    return [RowSet(split, "", None, input_fn, count, read=self._read[split])]
+    input_fn = inputs.input_fn_from_rows(found, is_training, transform=mask)
+    return [RowSet(split, "", None, input_fn, count, read=read, transform=mask)]
 
   def data_hashes(self) -> dict[str, str]:
     hashes = {s: read().fingerprint for s, read in self._read.items()}
@@ -191,6 +190,9 @@ class PretrainingTask(Task):
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     return variable_shapes(config, self._next_sentence_prediction)
+
+  def output_axes(self) -> dict:
+    return {}
 
   def outputs(
     self, bert: modeling.BertModel, features: Mapping, mode: str
