@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert.contract import ops
 from bert.contract.task import Evaluation
 from bert.data import files, tables
 from bert.data.top_k import Best
