@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +44,6 @@ from bert.tasks.classification.examples import (
   without_label,
 )
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
-from bert.training import estimator
-from bert.training.model_fn import model_fn_builder_of
 
 # Theirs of the kinds of labels, in Hugging Face's format.
 PROBLEM_TYPES = {
@@ -129,59 +127,6 @@ def _warn_of_lost_digits(settings):
       settings.deviation,
       step,
     )
-
-
-def create_model(
-  bert_config: modeling.BertConfig,
-  is_training: bool,
-  input_ids: tf.Tensor,
-  input_mask: tf.Tensor,
-  segment_ids: tf.Tensor,
-  labels: tf.Tensor,
-  num_labels: int,
-  use_one_hot_embeddings: bool,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a softmax classifier, on integers [B, S] and labels [B].
-
-  Returns loss (scalar), per_example_loss [B], logits and probabilities [B, C].
-  """
-  bert = modeling.BertModel(
-    bert_config,
-    is_training,
-    input_ids,
-    input_mask,
-    segment_ids,
-    use_one_hot_embeddings,
-  )
-  logits = layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
-  per_example_loss = layers.cross_entropy(logits, labels)
-  loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, logits, tf.nn.softmax(logits)
-
-
-def model_fn_builder(
-  bert_config: modeling.BertConfig,
-  num_labels: int,
-  init_checkpoint: str | None,
-  learning_rate: float,
-  num_train_steps: int | None,
-  num_warmup_steps: int | None,
-  use_tpu: bool,
-  use_one_hot_embeddings: bool,
-  precision: str = "float32",
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
-
-  See `create_optimizer` for the rates and steps. `use_tpu` has no effect; the
-  strategy knows the device.
-  """
-  names = tuple(map(str, range(num_labels)))
-  settings = ClassifierSettings(labels=names)
-  build = model_fn_builder_of(lambda config: ClassificationTask(settings))
-  return build(
-    *(bert_config, init_checkpoint, learning_rate, num_train_steps),
-    *(num_warmup_steps, use_tpu, use_one_hot_embeddings, precision),
-  )
 
 
 class ClassificationTask(Task):
