@@ -88,9 +88,7 @@ def input_fn_builder(
 ) -> inputs.InputFn:
   """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
   rows = inputs.Rows(map(feature_row, features), feature_spec(seq_length))
-  return inputs.input_fn_from_rows(
-    rows, is_training, drop_remainder, in_order=True
-  )
+  return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
 
 
 def create_model(

@@ -28,6 +28,9 @@ POOLER = ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
 # exactly 0 in float32, so padding never changes an output.
 MASKED_SCORE = -10000.0
 
+# Vectors are divided by their norm, or by this.
+SMALLEST_NORM = 1e-12
+
 
 class DenseWeights(NamedTuple):
   """Kernel [inputs, outputs] and bias [outputs] of a dense layer."""

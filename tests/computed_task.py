@@ -1,5 +1,7 @@
 """A task whose numbers a function computes."""
 
+import numpy as np
+
 from bert.contract.task import Task
 from bert.data import records
 
@@ -35,3 +37,15 @@ class ComputedTask(Task):
 
   def output_axes(self):
     return self._axes
+
+
+def columns(rows):
+  """The outputs of rows by name: an array, or a list if their shapes differ."""
+  found = {}
+  for row in rows:
+    for name, value in row.items():
+      found.setdefault(name, []).append(value)
+  return {
+    name: np.stack(values) if len(set(map(np.shape, values))) == 1 else values
+    for name, values in found.items()
+  }

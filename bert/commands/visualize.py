@@ -139,7 +139,7 @@ def attention_probs(
     "input_mask": [1] * len(tokens),
     "segment_ids": segment_ids,
   }
-  return run([row])["attention"][0]
+  return next(run([row]))["attention"]
 
 
 def read_sentences(

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from bert import layers, variables
 
-# Vectors are divided by their norm, or by this.
-SMALLEST_NORM = 1e-12
+
+def unit_length(x: np.ndarray) -> np.ndarray:
+  """`TensorOps.unit_length` in NumPy."""
+  length = np.linalg.norm(x, axis=-1, keepdims=True)
+  return x / np.where(length, length, 1)
 
 
 class TensorOps:
@@ -86,4 +90,4 @@ class TensorOps:
 
   def unit_length(self, x) -> tf.Tensor:
     """x / ||x|| over the last axis; zeros stay zeros, with gradient 0."""
-    return tf.math.l2_normalize(x, axis=-1, epsilon=SMALLEST_NORM**2)
+    return tf.math.l2_normalize(x, axis=-1, epsilon=layers.SMALLEST_NORM**2)

@@ -1,6 +1,6 @@
-"""Rows of features, gathered in batches for the model.
+"""Rows of features, gathered in batches for training.
 
-A row has the features of its task's spec, see `pipeline.records`. In a batch,
+A row has the features of its task's spec, see `bert.data.records`. In a batch,
 sequences are cut to the longest row, and rows of similar length share a batch,
 so that little of it is padding.
 
@@ -12,6 +12,7 @@ can resume at any batch without reading the records before it.
 
 from __future__ import annotations
 
+import array
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,24 +21,21 @@ import numpy as np
 import tensorflow as tf
 
 from bert import variables
-from bert.data import records
+from bert.data import files, records, sequences
 from bert.engine import devices, record_files
+from bert.engine.batches import LENGTHS
 
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that batches stay mixed.
 SORTED_BATCHES = 32
 
-# Rows of evaluation and prediction are sorted by length among this many. Their
-# results must be held back to be given in input order.
-SORTED_ROWS = 4096
-
 # Shuffle-window size. Smaller data sets are fully shuffled every epoch. That
 # many records of 512 positions take about 200 MB.
 WINDOW_ROWS = 64 * 1024
 
-# XLA compiles a program for each length of a batch, so that is one of these,
-# or the longest of all.
-LENGTHS = (32, 64, 128, 256, 384, 512)
+# Serialized rows of a data set that are held in memory; more are read from
+# their file. Rows of 128 positions have about 500 bytes each.
+MEMORY_BYTES = 2**28
 
 # Batches that are prepared while the model computes.
 _BATCHES_AHEAD = 4
@@ -56,24 +54,74 @@ Transform = Callable[
 
 
 class Rows:
-  """Rows in memory, with the attributes and `read` of RecordFiles."""
+  """Rows in memory, with the attributes and `read` of RecordFiles.
+
+  Their blocks are those of a file, and so they form the same batches.
+  """
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):
     variables.check_eager()
     self.spec = spec
-    self._serialized = [records.encode_row(row, spec) for row in features]
-    parsed = record_files.parse_int64(
-      tf.constant(self._serialized, tf.string), spec
-    )
-    self.lengths = record_files.row_lengths(parsed, spec).numpy()
-    self.block_sizes = np.array([len(self.lengths)])
+    self._serialized, self._lengths = [], array.array("i")
+    for row in features:
+      self.add(row)
+
+  def add(self, row: Mapping) -> bytes:
+    """Adds a row; returns it serialized."""
+    self._serialized.append(records.encode_row(row, self.spec))
+    self._lengths.append(_row_length(row))
+    return self._serialized[-1]
+
+  def clear(self) -> None:
+    """Removes all rows."""
+    self._serialized.clear()
+    del self._lengths[:]
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """The length of each row up to its last real position, int32 [rows]."""
+    return np.array(self._lengths, np.int32)
+
+  @property
+  def block_sizes(self) -> np.ndarray:
+    """The number of rows in each block, int64 [blocks]."""
+    starts = np.arange(0, len(self), record_files.BLOCK_ROWS)
+    return np.diff(starts, append=len(self))
 
   def __len__(self) -> int:
-    return len(self.lengths)
+    return len(self._serialized)
 
   def read(self, rows: np.ndarray) -> list[bytes]:
     """The serialized rows of some indices, int64 [n]."""
     return [self._serialized[row] for row in rows]
+
+
+def _row_length(row):
+  mask = np.asarray(row["input_mask"])
+  used = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).any(axis=0))
+  return int(used[-1]) + 1 if used.size else 0
+
+
+def write_rows(
+  path: str, features: Iterable[Mapping], spec: records.Spec
+) -> tuple[int, Callable[[], Rows | record_files.RecordFiles]]:
+  """Writes rows to a TFRecord file that appears whole.
+
+  Returns their number, and a function that returns the rows: those in memory,
+  or, if they have more than MEMORY_BYTES, those of the file.
+  """
+  held, count, size = Rows([], spec), 0, 0
+  with files.open_atomic(path) as writer:
+    for row in features:
+      record = held.add(row)
+      writer.write(records.framed(record))
+      count += 1
+      size += len(record)
+      if size > MEMORY_BYTES:
+        held.clear()
+  if len(held) == count:
+    return count, lambda: held
+  return count, functools.cache(lambda: record_files.RecordFiles([path], spec))
 
 
 def _cut(features, spec, rounds):
@@ -173,22 +221,58 @@ def _by_length(lengths, rows, batch_size):
   return batches
 
 
-def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
-  """Yields Parts with each row once, given the lengths of rows, int [rows].
+def ordered_batches(count: int, batch_size: int) -> Iterator[Part]:
+  """Yields Parts with each of `count` rows once, in order."""
+  size = -(-record_files.BLOCK_ROWS // batch_size) * batch_size
+  for start in range(0, count, size):
+    rows = np.arange(start, min(start + size, count))
+    yield rows, np.split(rows, range(batch_size, len(rows), batch_size))
 
-  Rows are sorted by length among every SORTED_ROWS; those that fill no batch
-  come first in the next. The very last batch may be smaller.
+
+class EachRow:
+  """The rows of a source, one after another: dicts of the features in `spec`.
+
+  Args:
+    count: number of rows.
+    transform: changes the features of several rows, and may add some.
   """
-  left_over = np.zeros(0, np.int64)
-  for start in range(0, len(lengths), SORTED_ROWS):
-    window = lengths[start : start + SORTED_ROWS]
-    by_length = start + np.argsort(window, kind="stable")
-    rows = np.concatenate([left_over, by_length])
-    batches = np.split(rows, range(batch_size, len(rows), batch_size))
-    left_over = np.zeros(0, np.int64)
-    if start + len(window) < len(lengths) and len(batches[-1]) < batch_size:
-      left_over = batches.pop()
-    yield rows, batches
+
+  def __init__(
+    self,
+    source: Rows | record_files.RecordFiles,
+    count: int,
+    transform: Transform | None = None,
+  ):
+    self._source, self._count, self._transform = source, count, transform
+    none = self._read(np.zeros(0, np.int64)) if transform else {}
+    added = {
+      name: records.Feature(
+        value.shape[1:], "float32" if value.dtype.kind == "f" else "int64"
+      )
+      for name, value in none.items()
+      if name not in source.spec
+    }
+    self.spec = {**source.spec, **added}
+
+  def __len__(self) -> int:
+    return self._count
+
+  def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+    for start in range(0, self._count, record_files.BLOCK_ROWS):
+      end = min(start + record_files.BLOCK_ROWS, self._count)
+      yield from sequences.rows_of(self._read(np.arange(start, end)))
+
+  def _read(self, index):
+    """The features of some rows, without those that only a batch has."""
+    serialized = tf.constant(self._source.read(index), tf.string)
+    is_real = tf.ones([len(index)], tf.bool)
+    spec = self._source.spec
+    features = read_batch(serialized, index, is_real, spec, True)
+    for name in {"row_index", "is_real_example"} - spec.keys():
+      del features[name]
+    if self._transform:
+      features = self._transform(features, tf.constant(index))
+    return {name: value.numpy() for name, value in features.items()}
 
 
 def input_fn_from_file(
@@ -197,13 +281,10 @@ def input_fn_from_file(
   is_training: bool,
   drop_remainder: bool = False,
 ) -> InputFn:
-  """An `input_fn(params)` over TFRecord files, which it reads when called.
-
-  As in the original, an evaluation has the rows `in_order`.
-  """
+  """An `input_fn(params)` over TFRecord files, which it reads when called."""
   paths = [path] if isinstance(path, str) else path
   read = functools.cache(lambda: record_files.RecordFiles(paths, spec))
-  return input_fn_from_rows(read, is_training, drop_remainder, in_order=True)
+  return input_fn_from_rows(read, is_training, drop_remainder)
 
 
 def input_fn_from_rows(
@@ -211,8 +292,6 @@ def input_fn_from_rows(
   is_training: bool,
   drop_remainder: bool = False,
   transform: Transform | None = None,
-  max_rows: int | None = None,
-  in_order: bool = False,
 ) -> InputFn:
   """An `input_fn(params)` for `Estimator`, over batches of `read_batch`.
 
@@ -221,15 +300,15 @@ def input_fn_from_rows(
   share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
   `RunConfig`; `fill_batches`, for devices that share a batch evenly.
 
+  As in the original, an evaluation has the rows in their order, and all
+  positions. Its last batch may be smaller, unless it is filled with rows of its
+  own.
+
   Args:
     source: the rows, or a function that returns them when they are needed.
     is_training: shuffled batches without end, or each row once.
     drop_remainder: leave out the rows that fill no batch, if each comes once.
-    max_rows: if each row comes once, take only the first ones, in their order.
-    in_order: if each row comes once, keep their order and all positions. The
-      last batch may be smaller; otherwise it is filled with rows of its own.
   """
-  in_order = in_order and not is_training
 
   def input_fn(params):
     rows = source() if callable(source) else source
@@ -237,15 +316,13 @@ def input_fn_from_rows(
     first_step = params.get("first_step", 0) if is_training else 0
 
     def batches():
-      lengths = rows.lengths if is_training else rows.lengths[:max_rows]
-      keeps_order = not is_training and (in_order or max_rows is not None)
-      if keeps_order or not params.get("by_length", True):
-        lengths = np.zeros_like(lengths)  # Equal rows keep their order.
+      parts = ordered_batches(len(rows), size)
       if is_training:
+        lengths = rows.lengths
+        if not params.get("by_length", True):
+          lengths = np.zeros_like(lengths)  # Equal rows keep their order.
         seed = params.get("seed", 0)
         parts = training_batches(lengths, rows.block_sizes, size, seed)
-      else:
-        parts = evaluation_batches(lengths, size)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)
@@ -254,8 +331,8 @@ def input_fn_from_rows(
     columns = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=columns)
     dataset = dataset.enumerate(first_step)
-    fills = not in_order or drop_remainder
-    read = _batch_reader(rows.spec, params, transform, in_order, fills)
+    fills = is_training or drop_remainder
+    read = _batch_reader(rows.spec, params, transform, not is_training, fills)
     dataset = dataset.map(read, num_parallel_calls=_BATCHES_AHEAD)
     if is_training and len(rows):
       dataset = devices.endless(dataset)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from bert import runtimes
 from bert.contract import registry
 from bert.contract.task import Field, Task
-from bert.data import downloads, records, sequences
+from bert.data import downloads, records
 from bert.engine import precision_loss
 from bert.engine.predictor import Predictor
 from bert.errors import UserError, check_known, listing, plural, shortened
@@ -100,8 +100,8 @@ class LoadedModel:
       return []
 
     def compute(rows):
-      outputs = sequences.rows_of(self.predictor(rows, progress))
       names = self._spec.keys() - set(records.SEQUENCES)
+      outputs = self.predictor(rows, progress)
       for row, output in zip(rows, outputs, strict=True):
         yield {name: row[name] for name in names} | output
 

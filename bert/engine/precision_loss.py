@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from absl import logging
 
 from bert.contract.task import Task, score_rows
-from bert.data import files, sequences
-from bert.engine import graph_encoder as engines, record_files
+from bert.data import files
+from bert.engine import graph_encoder as engines, inputs, record_files
 from bert.engine.predictor import Predictor
 from bert.errors import UserError
 from bert.models import model_folder
@@ -75,15 +75,11 @@ def write(
 
 
 def _read(path, task):
-  spec = task.feature_spec(False)
-  rows = record_files.RecordFiles([path], spec)
-  count = min(len(rows), _MOST_ROWS)
-  parsed = record_files.parse_int64(rows.read(range(count)), spec)
-  return list(sequences.rows_of({n: v.numpy() for n, v in parsed.items()}))
+  rows = record_files.RecordFiles([path], task.feature_spec(False))
+  return list(inputs.EachRow(rows, min(len(rows), _MOST_ROWS)))
 
 
 def _score(task, rows, compute):
   """The metrics of rows, of which each is an example."""
-  outputs = sequences.rows_of(compute(rows))
-  merged = map(operator.or_, rows, outputs)
+  merged = map(operator.or_, rows, compute(rows))
   return score_rows(task, list(merged))

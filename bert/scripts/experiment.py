@@ -21,15 +21,14 @@ import modeling
 from bert import runtimes
 from bert.contract.distillation import Distillation
 from bert.contract.task import RowSet, Task
-from bert.data import files, folder_lock, records
+from bert.data import files, folder_lock
 from bert.data.sequences import groups_of
 from bert.engine import (
   devices,
   graph_encoder as engines,
   inputs,
   precision_loss,
-  predictor,
-  record_files,
+  runner,
 )
 from bert.errors import UserError, plural
 from bert.models import (
@@ -253,6 +252,8 @@ class Experiment:
       self._task.log_data(self._row_sets)
       for rows in self._row_sets.get("train", ()):
         data_checks.log_data_checks(rows, self._task)
+        for dev in self._row_sets.get("dev") or ():
+          data_checks.log_overlap(self._task, rows, dev)
 
   def _write_rows(self, split, suffix, examples):
     task, is_training = self._task, split == "train"
@@ -275,8 +276,7 @@ class Experiment:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
-    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-    num_rows = records.write_records(path, rows(), spec)
+    num_rows, read = inputs.write_rows(path, rows(), spec)
     devices.check_hosts_agree(
       self._settings.strategy,
       num_rows,
@@ -410,7 +410,7 @@ class Experiment:
       model.use(best.checkpoint)
     if not (settings.do_eval or settings.evaluates_in_training):
       # Nothing else would show that the last update made the weights useless.
-      predictor.check_finite(
+      runner.check_finite(
         model.outputs_of_a_row(input_fn),
         f"the model of step {model.global_step}",
         "its training diverged: lower --learning_rate, and pass another folder",
@@ -488,6 +488,8 @@ class Experiment:
       mean = float(np.mean(losses, dtype=np.float64))
       evaluation.results["loss"] = mean
     evaluation.results["global_step"] = model.global_step
+    if not evaluation.counts and rows.examples:
+      evaluation.counts = {"examples": len(rows.examples)}
     return evaluation
 
   def _write_results(self, model, rows, evaluation):
@@ -528,9 +530,14 @@ class Experiment:
     return evaluation.results if evaluation else {}
 
   def _predictions(self, model, rows, size, mode=estimator.ModeKeys.PREDICT):
-    for row in model.predict(rows.input_fn, size, mode):
-      predictor.check_finite(row, f"the model of step {model.global_step}")
-      yield row
+    return model.predict_rows(
+      inputs.EachRow(rows.read(), rows.num_rows, rows.transform),
+      size,
+      mode,
+      self._task.output_axes(),
+      # The loss of pre-training is a mean over batches, as in the original.
+      in_order=rows.examples is None,
+    )
 
   def _answers(self, rows, predictions):
     """Yields the answer to each example from the predictions of its rows."""
@@ -581,9 +588,6 @@ class Experiment:
       self._settings = self._settings.changed(output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      for dev in self._row_sets.get("dev") or ():
-        if not self._task.finds_duplicates:
-          data_checks.log_overlap(rows, dev)
       return self._measure(rows)
 
   def _measure(self, rows):

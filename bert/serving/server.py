@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from bert.engine.loaded_model import LoadedModel, count_of, length_of
-from bert.engine.predictor import InfiniteOutputError
+from bert.engine.runner import InfiniteOutputError
 from bert.errors import UserError, plural
 from bert.search.search import Searcher
 from bert.serving import rest, search_rest, server_page

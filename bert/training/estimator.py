@@ -25,8 +25,9 @@ from absl import logging
 from bert import variables
 from bert.data import files, folder_lock
 from bert.data.progress import bar
-from bert.engine import devices
-from bert.engine.inputs import InputFn
+from bert.engine import devices, runner
+from bert.engine.batches import Axes, Batching
+from bert.engine.inputs import EachRow, InputFn
 from bert.engine.programs import (
   EstimatorSpec as EstimatorSpec,
   ModeKeys,
@@ -339,7 +340,7 @@ class Estimator:
     """What `metric_fn` returns over a dataset, `global_step` and `loss`.
 
     For users of a `model_fn` of their own. An Experiment computes the metrics
-    from `predict` instead, because here they need all predictions at once.
+    from `predict_rows`, because here they need all predictions at once.
     Arrays whose shape varies from batch to batch are padded with zeros.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
@@ -370,28 +371,46 @@ class Estimator:
         its mean over all rows is the evaluation's loss.
     """
     dataset = self._dataset(input_fn, batch_size)
-    program = self._programs.get(mode, dataset.element_spec)
+    program = self._ready_program(mode, dataset.element_spec)
+    yield from runner.compute_batches(program, bar(_with_user_errors(dataset)))
+
+  def predict_rows(
+    self,
+    rows: EachRow,
+    batch_size: int,
+    mode: str,
+    axes: Axes,
+    in_order: bool = False,
+  ) -> Iterator[dict[str, np.ndarray]]:
+    """Yields what `predict` does for each row; all numbers must be finite.
+
+    Args:
+      axes: of outputs; those with a name are cut to the size of the row.
+      in_order: form batches of consecutive rows, whatever their length is.
+    """
+    config, replicas = self._config, self._strategy.num_replicas_in_sync
+    devices.check_batch_size("batch_size", batch_size, replicas)
+    batching = Batching(
+      rows.spec,
+      batch_size,
+      is_static=config.pad_to_max_length,
+      fills=replicas > 1,
+      rounds_lengths=config.rounds_lengths,
+      in_order=in_order,
+    )
+    program = self._ready_program(mode, runner.signature(batching))
+    source = f"the model of step {self.global_step}"
+    with bar(total=len(rows)) as progress:
+      yield from runner.compute_rows(
+        program, batching, rows, axes, source, progress.update
+      )
+
+  def _ready_program(self, mode, element_spec):
+    """The program of a mode, once all its variables have their values."""
+    program = self._programs.get(mode, element_spec)
     self._check_has_weights()
-    waiting = {}
-    due = 0
-    for features in bar(_with_user_errors(dataset)):
-      tensors = {n: t.numpy() for n, t in program(features).items()}
-      self._log_initialization_once()
-      is_real = tensors.pop("is_real_example")
-      for position, index in enumerate(tensors.pop("row_index")):
-        # Rows that fill up a batch repeat earlier ones of the same batch.
-        waiting.setdefault(index, None)
-        if is_real[position]:
-          waiting[index] = {n: t[position] for n, t in tensors.items()}
-      while due in waiting:
-        row = waiting.pop(due)
-        due += 1
-        if row is not None:
-          yield row
-    # `drop_remainder` leaves gaps.
-    for _, row in sorted(waiting.items()):
-      if row is not None:
-        yield row
+    self._log_initialization_once()
+    return program
 
   def outputs_of_a_row(self, input_fn: InputFn) -> dict[str, np.ndarray]:
     """What an evaluation makes of one row of training.

@@ -11,7 +11,7 @@ import modeling
 import tokenization
 from bert import strict_json
 from bert.data import files
-from bert.engine import predictor
+from bert.engine import runner
 from bert.errors import UserError
 from bert.flags.values import check_output_folder
 from bert.layers import POOLER
@@ -52,7 +52,7 @@ def check_init_checkpoint(
   # Sorted, as in the file: so a remote one is fastest to read.
   for name in sorted(filter(weights.__contains__, wanted)):
     found = {name: weights[name]}
-    predictor.check_finite(found, f"checkpoint {weights.prefix}")
+    runner.check_finite(found, f"checkpoint {weights.prefix}")
   return skipped.isdisjoint(head_shapes)
 
 

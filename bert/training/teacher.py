@@ -184,9 +184,9 @@ class Teacher:
       )
     compute = self._of_texts if self._has_several_texts else self._predictor
     found = self._zeros(rows)
-    for name, values in compute(rows).items():
-      for target, value in zip(found[name], values, strict=True):
-        target[tuple(map(slice, value.shape))] = value
+    for number, outputs in enumerate(compute(rows)):
+      for name, value in outputs.items():
+        found[name][number][tuple(map(slice, value.shape))] = value
     return found
 
   @property
@@ -197,17 +197,19 @@ class Teacher:
     return student > teacher
 
   def _of_texts(self, rows):
-    """The outputs of the texts of each row. Equal texts are computed once."""
+    """Yields the outputs for the texts of each row, each computed once."""
     distinct, numbers = {}, []
     for row in rows:
       texts = zip(*(row[name] for name in records.SEQUENCES), strict=True)
       keys = [tuple(map(tuple, text)) for text in texts if any(text[1])]
       numbers.append([distinct.setdefault(key, len(distinct)) for key in keys])
     texts = [dict(zip(records.SEQUENCES, key, strict=True)) for key in distinct]
-    return {
-      name: [values[texts_of_row] for texts_of_row in numbers]
-      for name, values in self._predictor(texts).items()
-    }
+    outputs = list(self._predictor(texts))
+    for texts_of_row in numbers:
+      found = [outputs[number] for number in texts_of_row]
+      yield {
+        name: np.stack([text[name] for text in found]) for name in found[0]
+      }
 
 
 def _identity(task):

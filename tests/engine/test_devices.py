@@ -179,9 +179,10 @@ sys.path.insert(0, {tests!r})
 import tensorflow as tf
 import golden_model, toy_model
 from optimization import Optimization
-from bert.data import files
-from bert.tasks import pretraining
-from bert.training import devices, estimator
+from bert.data import files, records
+from bert.engine import devices, inputs
+from bert.tasks.pretraining import task as pretraining
+from bert.training import estimator
 from bert.training.model_fn import build_model_fn
 
 kind, config, out = sys.argv[1:]
@@ -223,6 +224,13 @@ with devices.hosts_end_together(strategy):
     toy.train(toy_model.TRAIN, 4, steps, evaluate, 3)
   rows = toy.predict(toy_model.input_fn_of([*range(11)]), 4)
   sums = [float(row["sum"]) for row in rows]
+  spec = {{"value": records.Feature((), "float32"),
+          "input_mask": records.sequence_feature(1)}}
+  rows = [{{"value": n, "input_mask": [1]}} for n in range(11)]
+  rows = inputs.EachRow(inputs.Rows(rows, spec), 11)
+  found = list(toy.predict_rows(rows, 4, "eval", {{}}))
+  of_rows = [float(row["value"]) for row in found]
+  of_rows.append(float(sum(row["batch_loss"] for row in found)))
   index = json.loads(config)["task"]["index"] if config else 0
   numbers = devices.exchange(strategy, 5 + index)
   if kind == "mirrored":
@@ -232,12 +240,15 @@ with devices.hosts_end_together(strategy):
     tf.distribute.TPUStrategy = type(strategy)
     toy, _ = toy_model.toy(out + "/toy", strategy=strategy)
     evaluate(6)
-print(json.dumps([loss, sums, numbers, results, files.writes(out)]))
+print(json.dumps(
+    [loss, sums, of_rows, numbers, results, files.writes(out)]))
 """
 
 
 # After six updates, the weight of the second model is 1 + 2 + 3 + 4 + 5 + 6.
 SUMS = [row + 21 for row in range(11)]
+# The values of the rows, and the sum of their losses.
+OF_ROWS = [*range(11), 55]
 # The sum and the mean of the rows, and how far the weight is from 6: after 3
 # updates, again when the training continues, and after six.
 RESULTS = [[55, 5, 0], [55, 5, 0], [55, 5, -15]]
@@ -278,7 +289,7 @@ def test_two_devices_with_two_micro_batches_train_as_one(
   loss, *found = json.loads(output.splitlines()[-1])
   assert loss == pytest.approx(_loss_of_three(golden), rel=1e-5)
   _check_losses(tmp_path, golden)
-  assert found == [SUMS, [5], [*RESULTS, *RESULTS[1:]], True]
+  assert found == [SUMS, OF_ROWS, [5], [*RESULTS, *RESULTS[1:]], True]
 
 
 def test_two_hosts_train_as_one_device(golden, script, tmp_path):
@@ -297,7 +308,7 @@ def test_two_hosts_train_as_one_device(golden, script, tmp_path):
     assert status == 0, log
     loss, *found = json.loads(output.splitlines()[-1])
     assert loss == pytest.approx(_loss_of_three(golden), rel=1e-5)
-    assert found == [SUMS, [5, 6], RESULTS, index == 0]
+    assert found == [SUMS, OF_ROWS, [5, 6], RESULTS, index == 0]
   _check_losses(tmp_path, golden)
   # Only the chief has written.
   assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 1

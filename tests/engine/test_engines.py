@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
-from computed_task import ComputedTask
+from computed_task import ComputedTask, columns
 
 import modeling
 from bert import runtimes
@@ -62,7 +62,7 @@ def test_outputs_are_the_originals(golden, model, runtime):
   run = predictor.Predictor(
     model, ENCODE, batch_size=3, precision="float32", runtime=runtime
   )
-  outputs = run(rows_of(golden))
+  outputs = columns(run(rows_of(golden)))
   expected = golden.arrays["forward/encoder_layer_1"]
   np.testing.assert_allclose(outputs["cls"], expected[:, 0], atol=1e-4)
   for row, tokens in enumerate(outputs["tokens"]):
@@ -85,14 +85,16 @@ def test_pairs_with_one_segment_type(golden, model, runtime):
   rows = rows_of(golden)
   assert max(map(max, (row["segment_ids"] for row in rows))) == 1
   by_tensorflow, by_engine = (
-    predictor.Predictor(model, POOL, precision="float32", runtime=name)(rows)
+    columns(
+      predictor.Predictor(model, POOL, precision="float32", runtime=name)(rows)
+    )
     for name in ("tensorflow", runtime)
   )
   np.testing.assert_allclose(
     by_engine["pooled"], by_tensorflow["pooled"], atol=1e-4
   )
   rows = [row | {"segment_ids": [0] * len(row["input_ids"])} for row in rows]
-  without = predictor.Predictor(model, POOL, precision="float32")(rows)
+  without = columns(predictor.Predictor(model, POOL, precision="float32")(rows))
   np.testing.assert_array_equal(without["pooled"], by_tensorflow["pooled"])
 
 
@@ -107,11 +109,9 @@ def test_sequences_of_choices_are_rows(golden, model):
   spec = dict.fromkeys(records.SEQUENCES, feature)
   task = ComputedTask(compute, {"pooled": ("choice", None)}, spec)
   run = predictor.Predictor(model, task, runtime="onnxruntime")
-  (found,) = run([{name: [row[name] for row in rows] for name in rows[0]}])[
-    "pooled"
-  ]
+  (found,) = run([{name: [row[name] for row in rows] for name in rows[0]}])
   expected = golden.arrays["forward/pooled_output"][:2]
-  np.testing.assert_allclose(found, expected, atol=1e-4)
+  np.testing.assert_allclose(found["pooled"], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_bfloat16_is_near(golden, model):
   run = predictor.Predictor(
     model, POOL, precision="bfloat16", runtime="openvino"
   )
-  found = run(rows_of(golden))["pooled"]
+  found = columns(run(rows_of(golden)))["pooled"]
   expected = golden.arrays["forward/pooled_output"]
   assert np.abs(found - expected).max() < 0.05
 
@@ -171,12 +171,12 @@ class TestFile:
   def test_a_damaged_one_is_replaced(self, golden, model, runtime, size):
     """As a full disk or a broken copy leaves it."""
     load = functools.partial(predictor.Predictor, model, POOL, runtime=runtime)
-    expected = load()(rows_of(golden))["pooled"]
+    expected = columns(load()(rows_of(golden)))["pooled"]
     (name,) = exported(model)
     path = os.path.join(os.path.dirname(model.checkpoint), "onnx", name)
     whole = os.path.getsize(path)
     os.truncate(path, size)
-    found = load()(rows_of(golden))["pooled"]
+    found = columns(load()(rows_of(golden)))["pooled"]
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert os.path.getsize(path) == whole
 
@@ -192,7 +192,7 @@ class TestFile:
   def test_follows_the_checkpoint(self, golden, model):
     """Other weights give other outputs, and replace the file."""
     rows = rows_of(golden)[:1]
-    first = self.load(model)(rows)["pooled"]
+    first = columns(self.load(model)(rows))["pooled"]
     before = exported(model)
     folder = pathlib.Path(model.checkpoint).parent / engines.FOLDER
     (folder / "int8-onnxruntime-0123.json").write_text("{}")  # Of older ones.
@@ -200,7 +200,7 @@ class TestFile:
     weights = {name: old[name] for name in old.shapes}
     weights["bert/pooler/dense/bias"] = np.full(32, 9, np.float32)
     checkpoints.write_checkpoint(model.checkpoint, weights)
-    second = self.load(model)(rows)["pooled"]
+    second = columns(self.load(model)(rows))["pooled"]
     assert np.abs(first - second).max() > 0.1
     assert len(exported(model)) == 1
     assert exported(model) != before
@@ -211,7 +211,7 @@ class TestFile:
   ):
     """No file has other weights than its name tells."""
     rows = rows_of(golden)[:1]
-    old = self.load(model)(rows)["pooled"]
+    old = columns(self.load(model)(rows))["pooled"]
     shutil.rmtree(os.path.join(os.path.dirname(model.checkpoint), "onnx"))
     name, load = "bert/pooler/dense/bias", checkpoints.load_weights
 
@@ -224,9 +224,9 @@ class TestFile:
 
     with monkeypatch.context() as patch:
       patch.setattr(checkpoints, "load_weights", replace)
-      during = self.load(model)(rows)["pooled"]
+      during = columns(self.load(model)(rows))["pooled"]
     assert "was replaced while it was read" in caplog.text
-    new = self.load(model)(rows)["pooled"]
+    new = columns(self.load(model)(rows))["pooled"]
     assert np.abs(old - new).max() > 0.1
     np.testing.assert_allclose(during, old if is_open else new, atol=1e-5)
 
@@ -235,7 +235,7 @@ class TestFile:
       raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(files, "makedirs", refuse)
-    found = self.load(model)(rows_of(golden))["pooled"]
+    found = columns(self.load(model)(rows_of(golden)))["pooled"]
     expected = golden.arrays["forward/pooled_output"]
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert not os.path.exists(

@@ -22,9 +22,6 @@ SPEC = {
   "weights": records.Feature((2,), "float32"),
 }
 
-# Lengths of the rows of a data set, and a batch size.
-LENGTHS = st.lists(st.integers(0, 50), min_size=1, max_size=60).map(np.array)
-
 
 @pytest.mark.parametrize(
   "build",
@@ -99,6 +96,31 @@ class TestRowsOfAFile:
     assert held < os.path.getsize(path) / 2
 
 
+def test_rows_of_memory_and_of_their_file_form_equal_batches(
+  tmp_path, monkeypatch
+):
+  """In several windows of several blocks, the last of them smaller."""
+  monkeypatch.setattr(record_files, "BLOCK_ROWS", 7)
+  monkeypatch.setattr(inputs, "WINDOW_ROWS", 20)
+  rows = [make_row(n, n * 13 % (SEQ_LENGTH + 1)) for n in range(50)]
+  records.write_records(str(tmp_path / "wanted"), rows, SPEC)
+  batches = []
+  for limit, kind in ((2**20, inputs.Rows), (0, record_files.RecordFiles)):
+    monkeypatch.setattr(inputs, "MEMORY_BYTES", limit)
+    path = tmp_path / f"rows-{limit}"
+    count, read = inputs.write_rows(str(path), iter(rows), SPEC)
+    assert count == 50
+    assert type(read()) is kind
+    assert path.read_bytes() == (tmp_path / "wanted").read_bytes()
+    found = batches_of(read(), {"batch_size": 4}, 40, is_training=True)
+    batches.append(found + batches_of(read(), {"batch_size": 4}))
+  assert len(batches[0]) == 40 + 13
+  for one, other in zip(*batches, strict=True):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+      np.testing.assert_array_equal(value, other[name])
+
+
 class TestReadBatch:
   def read(self, rows, *args, spec=SPEC, **kwargs):
     serialized = [records.encode_row(row, spec) for row in rows]
@@ -151,12 +173,6 @@ def take(lengths, batch_size, seed, count):
   return list(itertools.islice(batches, count))
 
 
-def evaluation_batches(*args):
-  return [
-    batch for _, made in inputs.evaluation_batches(*args) for batch in made
-  ]
-
-
 def spread(lengths, batches):
   """How far the longest row of a batch exceeds the shortest, on average."""
   return np.mean([np.ptp(lengths[batch]) for batch in batches])
@@ -196,38 +212,12 @@ class TestTrainingBatches:
     assert len(first & second) < 64
 
 
-class TestEvaluationBatches:
-  @given(LENGTHS, st.integers(1, 70), st.integers(1, 70))
-  def test_as_sorted_by_hand(self, lengths, batch_size, window):
-    order = [
-      row
-      for start in range(0, len(lengths), window)
-      for row in sorted(
-        range(start, min(start + window, len(lengths))), key=lengths.__getitem__
-      )
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-      patch.setattr(inputs, "SORTED_ROWS", window)
-      *whole, last = evaluation_batches(lengths, batch_size)
-    assert all(len(batch) == batch_size for batch in whole)
-    assert 0 < len(last) <= batch_size
-    assert np.concatenate([*whole, last]).tolist() == order
-
-  def test_a_row_is_not_held_back_for_long(self):
-    lengths = np.random.default_rng(0).integers(1, 50, size=10_000)
-    order = np.concatenate(evaluation_batches(lengths, 100))
-    assert sorted(order) == list(range(10_000))
-    late = np.abs(np.arange(10_000) - order)
-    assert late.max() < 4096
-
-
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
 
-  @pytest.mark.parametrize("is_training", [True, False])
-  def test_rows_are_cut_to_the_longest(self, is_training):
+  def test_rows_are_cut_to_the_longest(self):
     rows = make_rows(self.LENGTHS)
-    batches = batches_of(rows, {"batch_size": 2}, 4, is_training=is_training)
+    batches = batches_of(rows, {"batch_size": 2}, 4, is_training=True)
     for batch in batches:
       lengths = np.array(self.LENGTHS)[batch["row_index"]]
       mask = np.arange(lengths.max()) < lengths[:, None]
@@ -236,19 +226,10 @@ class TestInputFn:
       np.testing.assert_array_equal(batch["input_ids"], ids)
       assert batch["weights"].shape == (2, 2)
 
-  def test_evaluation_sees_each_row_once(self):
-    batches = batches_of(make_rows(self.LENGTHS), {"batch_size": 4})
-    real = [b["row_index"][b["is_real_example"] == 1] for b in batches]
-    assert sorted(np.concatenate(real)) == list(range(7))
-    is_real = [b["is_real_example"].tolist() for b in batches]
-    assert is_real == [[1, 1, 1, 1], [1, 1, 1, 0]]
-    # The last batch is filled up with its own rows.
-    assert batches[1]["row_index"][3] == batches[1]["row_index"][0]
-
   @pytest.mark.parametrize("name", ["fill_batches", "pad_to_max_length"])
-  def test_rows_in_order_can_fill_their_batches(self, name):
+  def test_an_evaluation_can_fill_its_batches(self, name):
     params = {"batch_size": 4, name: True}
-    batches = batches_of(make_rows(self.LENGTHS), params, in_order=True)
+    batches = batches_of(make_rows(self.LENGTHS), params)
     rows = [batch["row_index"].tolist() for batch in batches]
     assert rows == [[0, 1, 2, 3], [4, 5, 6, 4]]
     assert batches[1]["is_real_example"].tolist() == [1, 1, 1, 0]
@@ -260,9 +241,9 @@ class TestInputFn:
   def test_lengths_are_rounded(self, monkeypatch, longest, length):
     """XLA compiles a program for each length."""
     monkeypatch.setattr(inputs, "LENGTHS", (4, 8, 512))
-    (batch,) = batches_of(
-      make_rows([2, longest]), {"batch_size": 2, "rounds_lengths": True}
-    )
+    params = {"batch_size": 2, "rounds_lengths": True}
+    rows = make_rows([2, longest])
+    (batch,) = batches_of(rows, params, 1, is_training=True)
     for name in ("input_ids", "input_mask"):
       assert batch[name].shape == (2, length)
 
@@ -275,7 +256,7 @@ class TestInputFn:
       return serialized(indices)
 
     serialized, rows.read = rows.read, read
-    monkeypatch.setattr(inputs, "SORTED_ROWS", 100)
+    monkeypatch.setattr(record_files, "BLOCK_ROWS", 100)
     dataset = inputs.input_fn_from_rows(rows, False)({"batch_size": 4})
     for count, _ in enumerate(dataset.take(50), 1):
       assert len(taken) <= 4 * (count + 64) + 100

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from computed_task import ComputedTask
+from computed_task import ComputedTask, columns
 
 from bert import kernels, termination, variables
 from bert.data import records
@@ -74,7 +74,7 @@ def expected_tokens(golden, row):
 def test_a_lost_signal_ends_it(run, rows, monkeypatch):
   monkeypatch.setattr(termination, "_raised", KeyboardInterrupt())
   with pytest.raises(KeyboardInterrupt):
-    run(rows)
+    list(run(rows))
 
 
 def on_two_devices(model, rows):
@@ -91,7 +91,7 @@ def on_two_devices(model, rows):
 class TestOutputs:
   @pytest.mark.parametrize("is_padded", [True, False])
   def test_are_the_originals(self, golden, rows, run, is_padded):
-    outputs = run(rows if is_padded else list(map(cut, rows)))
+    outputs = columns(run(rows if is_padded else list(map(cut, rows))))
     assert outputs.keys() == {"tokens", "pooled"}
     pooled = golden.arrays["forward/pooled_output"]
     np.testing.assert_allclose(outputs["pooled"], pooled, rtol=0, atol=2e-5)
@@ -118,7 +118,7 @@ class TestOutputs:
       for n in lengths
     ]
     counts = []
-    outputs = run(rows, counts.append)
+    outputs = columns(run(rows, counts.append))
     assert sorted(shapes) == [[1, 1], [2, 3], [2, 9]]
     assert counts == [2, 2, 1]
     assert [ids.tolist() for ids in outputs["input_ids"]] == [
@@ -134,12 +134,12 @@ class TestOutputs:
 
     task = ComputedTask(compute, AXES)
     run = predictor.Predictor(model, task, batch_size=2)
-    run(rows)
-    run([cut(rows[0])])
+    list(run(rows))
+    list(run([cut(rows[0])]))
     assert len(traces) == 1
 
   def test_several_devices_share_a_batch(self, golden, model, rows):
-    outputs = on_two_devices(model, rows)(rows[:3])
+    outputs = columns(on_two_devices(model, rows)(rows[:3]))
     assert outputs["pooled"].shape == (3, 32)
     for row, tokens in enumerate(outputs["tokens"]):
       np.testing.assert_allclose(
@@ -167,7 +167,7 @@ class TestOutputs:
     task = ComputedTask(compute, ROW_AXES)
     run = predictor.Predictor(model, task, batch_size=1)
     with pytest.raises(tf.errors.UnknownError, match="no more"):
-      run(rows[:1] * 1000)
+      list(run(rows[:1] * 1000))
     # The threads may have begun others by the time the first has failed.
     assert len(begun) < 900
 
@@ -206,7 +206,7 @@ class TestChoices:
     # A choice of padding alone, and the padding of the others.
     rows[0]["input_mask"].append([0, 0])
     rows[0]["input_mask"][0] += [0] * 7
-    outputs = run(rows)
+    outputs = columns(run(rows))
     shapes = [value.shape for value in outputs["input_ids"]]
     assert shapes == [(2, 5), (1, 9), (4, 4)]
     assert outputs["input_ids"][2].tolist() == [
@@ -263,7 +263,7 @@ class TestModel:
     name = "bert/pooler/dense/kernel"
     task = ComputedTask(encode, AXES, optional=[name])
     run = predictor.Predictor(changed(**{name: None}), task)
-    tokens = run(rows[:1])["tokens"][0]
+    tokens = columns(run(rows[:1]))["tokens"][0]
     np.testing.assert_allclose(
       tokens, expected_tokens(golden, 0), rtol=0, atol=2e-5
     )
@@ -292,7 +292,7 @@ def test_many_batches_are_compiled_where_onednn_combines_nothing(
   run = predictor.Predictor(
     model, ComputedTask(compute, AXES), batch_size=1, precision=precision
   )
-  alone = run(rows[:1])["pooled"]
-  pooled = run(rows[:2])["pooled"]
+  alone = columns(run(rows[:1]))["pooled"]
+  pooled = columns(run(rows[:2]))["pooled"]
   assert len(traces) == 1 + compiles  # Another program, if it is needed.
   np.testing.assert_allclose(pooled[0], alone[0], atol=0.02)

@@ -399,37 +399,42 @@ class TestFilesThatChange:
     assert refusal(files.read, np.arange(12)).startswith(path + message)
     for input_fn in (
       inputs.input_fn_from_rows(files, True),
-      inputs.input_fn_from_rows(files, False, max_rows=len(files)),
+      inputs.input_fn_from_rows(files, False),
     ):
       with pytest.raises(tf.errors.OpError) as error:
         batches_of(input_fn, {"batch_size": 2}, 12)
       first_line = error.value.message.splitlines()[0]
       assert f"UserError: {path}{message}" in first_line
+    assert refusal(list, inputs.EachRow(files, 12)).startswith(path + message)
 
 
 class TestEvaluation:
   @settings(max_examples=5)
-  @given(st.integers(1, 30), st.one_of(st.none(), st.integers(0, 30)))
-  def test_rows_in_order(self, files, batch_size, max_rows):
-    input_fn = inputs.input_fn_from_rows(
-      files, False, False, add_ordinals, 23 if max_rows is None else max_rows
-    )
+  @given(st.integers(1, 30))
+  def test_batches_in_order(self, files, batch_size):
+    input_fn = inputs.input_fn_from_rows(files, False, False, add_ordinals)
     with constants(4, 8):
       batches = batches_of(input_fn, {"batch_size": batch_size})
-    count = 23 if max_rows is None else min(max_rows, 23)
-    assert len(batches) == -(-count // batch_size)
-    seen = []
+    assert len(batches) == -(-23 // batch_size)
+    rows = np.concatenate([batch["row_index"] for batch in batches])
+    assert rows.tolist() == list(range(23))
     for batch in batches:
-      assert len(batch["row_index"]) == batch_size
-      real = batch["is_real_example"] == 1
-      seen += batch["row_index"][real].tolist()
-      np.testing.assert_array_equal(
-        batch["masked_lm_ids"][:, 0], batch["row_index"]
-      )
-      np.testing.assert_array_equal(
-        batch["ordinals"][real], batch["row_index"][real]
-      )
-      # The rows that fill up are of the same batch, and behind.
-      assert real.tolist() == sorted(real, reverse=True)
-      assert set(batch["row_index"]) == set(batch["row_index"][real])
-    assert seen == list(range(count))
+      numbers = batch["row_index"]
+      assert len(numbers) == batch_size or batch is batches[-1]
+      np.testing.assert_array_equal(batch["masked_lm_ids"][:, 0], numbers)
+      np.testing.assert_array_equal(batch["ordinals"], numbers)
+
+  @settings(max_examples=5)
+  @given(st.integers(0, 23))
+  def test_each_row(self, files, count):
+    with constants(4, 8):
+      found = inputs.EachRow(files, count, add_ordinals)
+      rows = list(found)
+    assert len(found) == len(rows) == count
+    assert [row["ordinals"] for row in rows] == list(range(count))
+    for number, row in enumerate(rows):
+      assert row.keys() == found.spec.keys() == {*SPEC, "ordinals"}
+      assert row["masked_lm_ids"][0] == number
+      ids = [number] * length_of(number)
+      assert row["input_ids"][: len(ids)].tolist() == ids
+      assert not row["input_ids"][len(ids) :].any()

@@ -18,7 +18,7 @@ import web_page
 from served import LIMITS, running
 
 from bert.contract.task import Field
-from bert.engine import loaded_model, predictor
+from bert.engine import loaded_model, runner
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError
 from bert.serving import host_guard, rest, server
@@ -38,7 +38,7 @@ def classify(items):
     if text == "fault":
       raise RuntimeError("a fault of the program")
     if text == "infinite":
-      raise predictor.InfiniteOutputError("checkpoint /models/a gives NaN")
+      raise runner.InfiniteOutputError("checkpoint /models/a gives NaN")
     if text == "wrong":
       raise UserError("a text\nthat the model cannot read")
     share = min(len(text), 10) / 10

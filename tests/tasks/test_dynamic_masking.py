@@ -108,14 +108,14 @@ def test_evaluation_masks_rows_alike_in_batches_of_any_size(
   transform = dynamic_masking.dynamic_masking(tokenizer, 0.3, 6, False, 1)
   found = []
   for batch_size in (2, 7):
-    input_fn = inputs.input_fn_from_rows(
-      files, False, transform=transform, max_rows=len(files)
-    )
+    input_fn = inputs.input_fn_from_rows(files, False, transform=transform)
     rows = {}
     for batch in input_fn({"batch_size": batch_size}):
       for i, index in enumerate(batch["row_index"].numpy()):
         if batch["is_real_example"][i]:
           rows[index] = [batch[name][i].numpy().tolist() for name in ADDED]
     found.append(rows)
-  assert found[0] == found[1]
+  alone = enumerate(inputs.EachRow(files, 7, transform))
+  rows = {i: [row[name].tolist() for name in ADDED] for i, row in alone}
+  assert found[0] == found[1] == rows
   assert found[0].keys() == set(range(7))

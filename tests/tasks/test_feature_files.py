@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.data import text_files
-from bert.engine import inputs, loaded_model
+from bert.engine import batches, loaded_model
 from bert.models import model_folder
 from bert.tasks.embeddings import feature_files, vectors as features
 
@@ -229,7 +229,7 @@ class TestBinary:
 
 def test_memory_is_bounded(monkeypatch, tmp_path, model):
   """That of a window of lines, here a tenth of them."""
-  monkeypatch.setattr(inputs, "SORTED_ROWS", 40)
+  monkeypatch.setattr(batches, "SORTED_ROWS", 40)
   source = tmp_path / "in.txt"
   source.write_text(("the game was played " * 16 + "\n") * 400)
   extractor = load(model, max_seq_length=64)

@@ -211,7 +211,7 @@ def test_evaluation_is_over_real_rows(golden, tmp_path, batch_size, has_next):
   model = estimator.Estimator(
     _model_fn(golden), estimator.RunConfig(str(tmp_path / "run"))
   )
-  input_fn = inputs.input_fn_from_rows(files, False, max_rows=len(files))
+  input_fn = inputs.input_fn_from_rows(files, False)
   results = model.evaluate(input_fn, batch_size)
   losses = golden.arrays["forward/masked_lm_example_loss"].reshape([ROWS, P])
   weights = golden.inputs["masked_lm_weights"]

@@ -37,6 +37,11 @@ class InputExample:
   label: str | None = None
   where: str | None = None  # its source, "path:line"
 
+  @property
+  def texts(self) -> tuple[str, str]:
+    """Its texts; the second is empty if there is one only."""
+    return self.text_a, self.text_b or ""
+
   def __str__(self) -> str:
     """Its name in messages."""
     return self.where or f"example {self.guid}"

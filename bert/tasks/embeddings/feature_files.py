@@ -13,7 +13,7 @@ import orjson
 
 from bert.data import files, text_files
 from bert.data.masked_text import Text
-from bert.engine import inputs
+from bert.engine import batches
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError, import_optional
 from bert.scripts.terminal import parse_line
@@ -21,9 +21,8 @@ from bert.tasks.embeddings.vectors import Features
 
 Write = Callable[[Sequence[Features]], None]
 
-# Size limit of the values and rows that are computed together:
-# `inputs.SORTED_ROWS` texts would need gigabytes with a large model, or if they
-# are long.
+# Size limit of the values and rows that are computed together. With a large
+# model, or if they are long, SORTED_ROWS texts would need gigabytes.
 WINDOW_BYTES = 2**27
 
 # About the size of a word piece in a row of the model's input: its string, its
@@ -51,7 +50,7 @@ def read_texts(
     number = 0
     with text_files.open_input(path) as (reader, path):
       for lines in text_files.lines_as_they_come(
-        reader, path, inputs.SORTED_ROWS
+        reader, path, batches.SORTED_ROWS
       ):
         yield [parse_line(text) for _, text in lines]
         number += 1
@@ -80,7 +79,7 @@ def windows(
       pieces = sum(len(row["input_ids"]) for row in rows)
       count = len(rows) if task.is_pooled else pieces
       size += count * vector_bytes + pieces * PIECE_BYTES
-      if len(examples) == inputs.SORTED_ROWS or size >= WINDOW_BYTES:
+      if len(examples) == batches.SORTED_ROWS or size >= WINDOW_BYTES:
         yield model.answer_examples(examples, progress)
         examples, size = [], 0
     if examples:

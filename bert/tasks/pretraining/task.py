@@ -157,14 +157,13 @@ class PretrainingTask(Task):
     return {**vars(self), "_read": {}, "_mask_batch": None}
 
   def row_sets(self, split: str) -> list[RowSet]:
-    found = self._read[split]()
-    is_training, count = split == "train", len(found)
+    read, mask = self._read[split], self._mask_batch
+    found, is_training = read(), split == "train"
+    count = len(found)
     if not is_training:
       count = min(count, self._max_eval_rows or count)
-    input_fn = inputs.input_fn_from_rows(
-      found, is_training, transform=self._mask_batch, max_rows=count
-    )
-    return [RowSet(split, "", None, input_fn, count, read=self._read[split])]
+    input_fn = inputs.input_fn_from_rows(found, is_training, transform=mask)
+    return [RowSet(split, "", None, input_fn, count, read=read, transform=mask)]
 
   def data_hashes(self) -> dict[str, str]:
     hashes = {s: read().fingerprint for s, read in self._read.items()}

@@ -86,7 +86,13 @@ def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
   found = []
   for row in group:
     marks = np.asarray(row["label_ids"])[: len(row["labels"])]
-    found.append({n: v[marks > 0] for n, v in row.items() if n != "label_ids"})
+    found.append(
+      {
+        name: values[: len(marks)][marks > 0]
+        for name, values in row.items()
+        if name != "label_ids"
+      }
+    )
   return {
     name: np.concatenate([row[name] for row in found]) for name in found[0]
   }

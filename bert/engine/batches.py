@@ -1,0 +1,211 @@
+"""Batches of rows for evaluation and prediction.
+
+    batching = Batching(task.feature_spec(False), batch_size=32)
+    for batch in batching.batches(rows):
+      outputs = compute(batching.features(batch))  # arrays [B, ...] by name
+      for index, row_outputs in batching.by_row(batch, outputs, axes):
+        ...
+
+Rows are read in windows, so there may be more of them than memory holds. Rows
+of similar length within a window share a batch, which is cut to its longest
+row, so that little of it is padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from bert.data import records
+
+_T = TypeVar("_T")
+
+# Rows are sorted by length among this many. Their results must be held back to
+# be given in input order.
+SORTED_ROWS = 4096
+
+# XLA compiles a program for each length of a batch, so that is one of these,
+# or the longest of all.
+LENGTHS = (32, 64, 128, 256, 384, 512)
+
+# Name and axes of the outputs of a batch behind the first: a size, None for
+# any, or the name of an axis that batches cut.
+Axes = Mapping[str, Sequence[str | int | None]]
+
+
+class Batch(NamedTuple):
+  """Rows that are computed together."""
+
+  indices: tuple[int, ...]  # of the rows in the input
+  rows: tuple[Mapping, ...]
+  sizes: tuple[tuple[int, ...], ...]  # of the rows along the axes that are cut
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+  """How rows form batches.
+
+  A row is a dict of the features in the spec: numbers, or nested lists or
+  arrays of them, with or without padding.
+  """
+
+  spec: records.Spec
+  batch_size: int
+  is_static: bool = False  # full batches with the shapes of the spec
+  fills: bool = False  # fill the last batch by rows of its own
+  rounds_lengths: bool = False  # to one of LENGTHS
+  in_order: bool = False  # do not sort the rows
+
+  @property
+  def is_full(self) -> bool:
+    """Whether all batches have the batch size."""
+    return self.fills or self.is_static
+
+  def batches(self, rows: Iterable[Mapping]) -> Iterator[Batch]:
+    """Yields batches with each row once, the longest rows of a window first.
+
+    Rows that fill no batch at the end of a window come first in the next.
+    """
+    rank = len(self.spec["input_mask"].shape)
+    measured = (
+      (index, row, _used_size(row["input_mask"], rank))
+      for index, row in enumerate(rows)
+    )
+    left_over = []
+    while window := list(itertools.islice(measured, SORTED_ROWS)):
+      if not self.in_order:
+        window.sort(key=lambda item: item[2][::-1], reverse=True)
+      found = left_over + window
+      whole = len(found) // self.batch_size * self.batch_size
+      left_over = found[whole:]
+      for start in range(0, whole, self.batch_size):
+        yield Batch(*zip(*found[start : start + self.batch_size], strict=True))
+    if left_over:
+      yield Batch(*zip(*left_over, strict=True))
+
+  def features(self, batch: Batch) -> dict[str, np.ndarray]:
+    """The features [B, ...] of a batch, int32 or float32, padded with zeros.
+
+    Among them are `row_index`, the position in the batch, and
+    `is_real_example`, which is 0 for rows that only fill up the batch.
+    """
+    used = len(batch.rows)
+    count = self.batch_size if self.is_full else used
+    rows = [batch.rows[index % used] for index in range(count)]
+    sizes = self._sizes(batch)
+    features = {}
+    for name, feature in self.spec.items():
+      shape = _cut_shape(feature, sizes)
+      found = features[name] = np.zeros([count, *shape], _dtype(feature))
+      _fill(found, [row[name] for row in rows], 1 + len(shape))
+    index = features["row_index"] = np.arange(count, dtype=np.int32)
+    is_real = features.get("is_real_example", np.ones_like(index))
+    features["is_real_example"] = is_real * (index < used)
+    return features
+
+  def _sizes(self, batch):
+    """The sizes of the axes that the batch cuts."""
+    if self.is_static:
+      return {}
+    mask = self.spec["input_mask"]
+    largest = np.max(batch.sizes, axis=0, initial=1).tolist()
+    sizes = dict(zip(mask.cut_axes, largest, strict=True))
+    if self.rounds_lengths:
+      size, most = sizes[records.POSITION], mask.shape[-1]
+      rounded = (n for n in (*LENGTHS, most) if size <= n <= most)
+      sizes[records.POSITION] = min(rounded)
+    return sizes
+
+  def shapes(self) -> dict[str, tuple[list[int | None], np.dtype]]:
+    """Shape and type of all `features`; None is a size that varies."""
+    axes = self.spec["input_mask"].cut_axes
+    any_size = {} if self.is_static else dict.fromkeys(axes)
+    count = self.batch_size if self.is_full else None
+    shapes = {
+      name: ([count, *_cut_shape(feature, any_size)], _dtype(feature))
+      for name, feature in self.spec.items()
+    }
+    names = ("row_index", "is_real_example")
+    return shapes | dict.fromkeys(names, ([count], np.dtype(np.int32)))
+
+  def by_row(
+    self, batch: Batch, outputs: Mapping[str, np.ndarray], axes: Axes
+  ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yields the index and the outputs of each row of a batch.
+
+    An output whose `axes` are named is cut to the size of the row.
+    """
+    names = self.spec["input_mask"].cut_axes
+    for position, index in enumerate(batch.indices):
+      sizes = dict(zip(names, batch.sizes[position], strict=True))
+      yield (
+        index,
+        {
+          name: _cut(values[position], axes.get(name, ()), sizes)
+          for name, values in outputs.items()
+        },
+      )
+
+
+def in_order(numbered: Iterable[tuple[int, _T | None]]) -> Iterator[_T]:
+  """Yields items in the order of their numbers, which count from 0.
+
+  An item comes as soon as those before it have come. If a number is missing,
+  the items behind it come at the end. None stands for no item.
+  """
+  waiting, due = {}, 0
+  for number, item in numbered:
+    # Rows that fill up a batch repeat others of it.
+    if item is not None or number not in waiting:
+      waiting[number] = item
+    while due in waiting:
+      found = waiting.pop(due)
+      due += 1
+      if found is not None:
+        yield found
+  for _, found in sorted(waiting.items()):
+    if found is not None:
+      yield found
+
+
+def _dtype(feature):
+  # TPUs emulate int64 slowly, and ids fit into int32.
+  return np.dtype(np.int32 if feature.dtype == "int64" else np.float32)
+
+
+def _cut_shape(feature, sizes):
+  """A feature's shape, with the given sizes of the axes that are cut."""
+  axes = itertools.zip_longest(feature.shape, feature.cut_axes)
+  return [sizes.get(axis, size) if axis else size for size, axis in axes]
+
+
+def _cut(values, axes, sizes):
+  """A row's output, without the padding that its batch added."""
+  if not any(isinstance(axis, str) for axis in axes):
+    return values
+  cut = (slice(sizes[a] if isinstance(a, str) else None) for a in axes)
+  # A view would keep the whole batch in memory.
+  return values[tuple(cut)].copy()
+
+
+def _used_size(mask, rank):
+  """How far the ones of a nested list reach along each axis."""
+  if rank == 1:
+    used = np.flatnonzero(mask)
+    return (int(used[-1]) + 1 if len(used) else 0,)
+  parts = [_used_size(part, rank - 1) for part in mask]
+  count = max((i for i, part in enumerate(parts, 1) if all(part)), default=0)
+  return (count, *np.max(parts, axis=0).tolist())
+
+
+def _fill(target, values, rank):
+  """Copies a nested list to the start of each axis of an array."""
+  if rank == 1:
+    target[: len(values)] = values[: len(target)]
+    return
+  for part, value in zip(target, values, strict=False):
+    _fill(part, value, rank - 1)

@@ -1,0 +1,137 @@
+"""Runs rows through a compiled program, and checks the numbers.
+
+    program = programs.get(ModeKeys.PREDICT, signature(batching))
+    for outputs in compute_rows(program, batching, rows, axes, "checkpoint X"):
+      outputs["logits"]  # of one row
+
+Evaluation and prediction, `bert.load` and the server all compute rows here.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
+from typing import TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from bert import termination
+from bert.engine.batches import Axes, Batching, in_order
+from bert.errors import UserError
+
+_T, _U = TypeVar("_T"), TypeVar("_U")
+
+Program = Callable[[Mapping[str, "tf.Tensor"]], Mapping[str, "tf.Tensor"]]
+
+
+class InfiniteOutputError(UserError):
+  """A model computes numbers that are not finite."""
+
+
+def signature(batching: Batching) -> dict[str, tf.TensorSpec]:
+  """The spec of a batch, for `Programs.get`."""
+  return {
+    name: tf.TensorSpec(shape, dtype)
+    for name, (shape, dtype) in batching.shapes().items()
+  }
+
+
+def compute_rows(
+  program: Program,
+  batching: Batching,
+  rows: Iterable[Mapping],
+  axes: Axes,
+  source: str,
+  progress: Callable[[int], object] = lambda count: None,
+) -> Iterator[dict[str, np.ndarray]]:
+  """Yields the outputs of each row as they are computed, in input order.
+
+  Args:
+    program: from the features of a batch to outputs [B, ...].
+    axes: of the outputs; those with a name are cut to the size of the row.
+    source: what computes, for the InfiniteOutputError.
+    progress: called after each batch with the number of its rows.
+  """
+
+  def compute(batch):
+    features = batching.features(batch)
+    found = program({n: tf.constant(x) for n, x in features.items()})
+    outputs = {
+      name: value.numpy()
+      for name, value in found.items()
+      if name not in ("row_index", "is_real_example")
+    }
+    check_finite(outputs, source)
+    return list(batching.by_row(batch, outputs, axes))
+
+  def numbered():
+    # Two batches at a time use cores that one leaves idle. Devices that share a
+    # batch must compute in the same order.
+    workers = 1 if batching.is_full else 2
+    results = _in_parallel(compute, batching.batches(rows), workers)
+    with contextlib.closing(results):
+      for found in results:
+        termination.raise_if_signaled()
+        progress(len(found))
+        yield from found
+
+  return in_order(numbered())
+
+
+def compute_batches(
+  program: Program, batches: Iterable[Mapping[str, tf.Tensor]]
+) -> Iterator[dict[str, np.ndarray]]:
+  """Like `compute_rows`, for batches of features that are ready.
+
+  They say by `row_index` [B] which rows they hold; rows of which
+  `is_real_example` is 0 are left out.
+  """
+
+  def numbered():
+    for features in batches:
+      outputs = {n: t.numpy() for n, t in program(features).items()}
+      is_real = outputs.pop("is_real_example")
+      for position, index in enumerate(outputs.pop("row_index")):
+        row = {name: values[position] for name, values in outputs.items()}
+        yield index, row if is_real[position] else None
+
+  return in_order(numbered())
+
+
+def _in_parallel(
+  compute: Callable[[_T], _U], items: Iterable[_T], workers: int
+) -> Iterator[_U]:
+  """Yields what threads compute of the items, in order.
+
+  After an error, or Ctrl-C, the items that have not begun are dropped.
+  """
+  begun = collections.deque()
+  with futures.ThreadPoolExecutor(workers) as pool:
+    try:
+      for item in items:
+        begun.append(pool.submit(compute, item))
+        # Another one for each thread, to begin with at once.
+        if len(begun) == 2 * workers:
+          yield begun.popleft().result()
+      while begun:
+        yield begun.popleft().result()
+    finally:
+      for future in begun:
+        future.cancel()
+
+
+def check_finite(
+  outputs: Mapping[str, np.ndarray],
+  source: str,
+  remedy: str = "its files are damaged or its training diverged: pass another "
+  "checkpoint",
+) -> None:
+  """Raises InfiniteOutputError if a number that `source` gave is not finite."""
+  for name, output in outputs.items():
+    if output.dtype.kind == "f" and not np.isfinite(output).all():
+      raise InfiniteOutputError(
+        f"{source} gives {name} that are infinite or not a number; {remedy}"
+      )
