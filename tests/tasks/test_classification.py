@@ -25,6 +25,7 @@ from bert.models import checkpoints
 from bert.tasks.classification import (
   glue,
   labels as label_types,
+  portable,
   task as classification,
 )
 from bert.tasks.classification.examples import (
@@ -417,9 +418,8 @@ def test_digits_that_float32_loses(mean, deviation, is_warned, caplog):
   settings = ClassifierSettings().with_label_type(
     label_types.Regression(mean, deviation)
   )
-  task = ClassificationTask(settings)
   weights = {"output_weights": np.ones([1, 2]), "output_bias": np.zeros([1])}
-  task.portable(weights)
+  portable.fold(settings, weights)
   assert ("In Hugging Face's format they are float32" in caplog.text) == (
     is_warned
   )
