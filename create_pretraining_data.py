@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 
 from absl import logging
 
+import modeling  # noqa: F401  Users read these from the original's scripts.
+import optimization  # noqa: F401
+import tokenization  # noqa: F401
 from bert.data import corpus, corpus_beam, corpus_workers, instances, progress
 from bert.data.instances import (
   TrainingInstance,

@@ -16,6 +16,9 @@ import time
 
 from absl import logging
 
+import modeling  # noqa: F401  Users read these from the original's scripts.
+import optimization  # noqa: F401
+import tokenization  # noqa: F401
 from bert import runtimes
 from bert.data import progress, text_files
 from bert.engine import devices, loaded_model

@@ -7,8 +7,18 @@
       --output_dir=/tmp/mrpc_output/
 """
 
-import functools
+from __future__ import annotations
 
+import functools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import modeling
+import optimization
+import tokenization  # noqa: F401  Users read `run_classifier.tokenization`.
+from bert.contract import batch_means, ops
+from bert.engine import inputs
+from bert.engine.programs import ModelFn
 from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import FRACTION, PATH, Flag, Flags, table
@@ -25,9 +35,9 @@ from bert.tasks.classification.examples import (
   PaddingInputExample,
   convert_examples_to_features,
   convert_single_example,
+  feature_row,
+  feature_spec,
   file_based_convert_examples_to_features,
-  file_based_input_fn_builder,
-  input_fn_builder,
 )
 from bert.tasks.classification.glue import (
   PROCESSORS,
@@ -39,11 +49,14 @@ from bert.tasks.classification.glue import (
 )
 from bert.tasks.classification.task import (
   ClassificationTask,
-  create_model,
-  model_fn_builder,
+  ClassifierSettings,
 )
+from bert.training.model_fn import ModelOptions, build_model_fn
 
-# Names that users import from here.
+if TYPE_CHECKING:
+  import tensorflow as tf
+
+# The original's names, beside those of `bert.tasks.classification`.
 __all__ = [
   "LONG_TEXT", "PROCESSORS", "ColaProcessor", "DataProcessor", "InputExample",
   "InputFeatures", "MnliProcessor", "MrpcProcessor",
@@ -52,6 +65,79 @@ __all__ = [
   "file_based_convert_examples_to_features", "file_based_input_fn_builder",
   "input_fn_builder", "model_fn_builder",
 ]  # fmt: skip
+
+
+def file_based_input_fn_builder(
+  input_file: str | Sequence[str],
+  seq_length: int,
+  is_training: bool,
+  drop_remainder: bool,
+) -> inputs.InputFn:
+  """An `input_fn` over the rows of files; in evaluations, all S positions."""
+  spec = feature_spec(seq_length)
+  return inputs.input_fn_from_file(
+    input_file, spec, is_training, drop_remainder
+  )
+
+
+def input_fn_builder(
+  features: Iterable[InputFeatures],
+  seq_length: int,
+  is_training: bool,
+  drop_remainder: bool,
+) -> inputs.InputFn:
+  """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
+  rows = inputs.Rows(map(feature_row, features), feature_spec(seq_length))
+  return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
+
+
+def create_model(
+  bert_config: modeling.BertConfig,
+  is_training: bool,
+  input_ids: tf.Tensor,
+  input_mask: tf.Tensor,
+  segment_ids: tf.Tensor,
+  labels: tf.Tensor,
+  num_labels: int,
+  use_one_hot_embeddings: bool,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+  """Returns loss, per_example_loss [B], and logits and probabilities [B, C]."""
+  task = _softmax_task(num_labels)
+  sequences = input_ids, input_mask, segment_ids
+  bert = modeling.BertModel(
+    bert_config, is_training, *sequences, use_one_hot_embeddings
+  )
+  outputs = task.head(ops.TensorOps(is_training), bert, {})
+  losses = task.loss(outputs, {"label_ids": labels})
+  loss = batch_means.mean(batch_means.terms(losses))
+  return loss, losses, outputs["logits"], outputs["probabilities"]
+
+
+def model_fn_builder(
+  bert_config: modeling.BertConfig,
+  num_labels: int,
+  init_checkpoint: str | None,
+  learning_rate: float,
+  num_train_steps: int | None,
+  num_warmup_steps: int | None,
+  use_tpu: bool,
+  use_one_hot_embeddings: bool,
+) -> ModelFn:
+  """The `model_fn` of a classifier; the strategy knows if there is a TPU."""
+  del use_tpu
+  return build_model_fn(
+    _softmax_task(num_labels),
+    bert_config,
+    init_checkpoint,
+    optimization.Optimization(learning_rate, num_train_steps, num_warmup_steps),
+    ModelOptions(use_one_hot_embeddings),
+  )
+
+
+def _softmax_task(num_labels):
+  names = tuple(map(str, range(num_labels)))
+  return ClassificationTask(ClassifierSettings(labels=names))
+
 
 _ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz, or .parquet."
 

@@ -12,15 +12,19 @@
 The records are those of create_pretraining_data.py.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping, Sequence
 
 from absl import logging
 
 import modeling
+import optimization
 import tokenization
 from bert.data import instances
-from bert.engine import record_files
+from bert.engine import inputs, record_files
+from bert.engine.programs import ModelFn
 from bert.errors import UserError, plural
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
@@ -34,17 +38,48 @@ from bert.tasks.pretraining.task import (
   gather_indexes,
   get_masked_lm_output,
   get_next_sentence_output,
-  model_fn_builder,
 )
 from bert.tasks.pretraining.teacher import PretrainingTeacher, parse_layers
+from bert.training.model_fn import ModelOptions, build_model_fn
 
 # The original's names.
 __all__ = [
-  "gather_indexes",
-  "get_masked_lm_output",
-  "get_next_sentence_output",
-  "model_fn_builder",
-]
+  "gather_indexes", "get_masked_lm_output", "get_next_sentence_output",
+  "input_fn_builder", "model_fn_builder",
+]  # fmt: skip
+
+
+def input_fn_builder(
+  input_files: Sequence[str],
+  max_seq_length: int,
+  max_predictions_per_seq: int,
+  is_training: bool,
+  num_cpu_threads: int = 4,
+) -> inputs.InputFn:
+  """An `input_fn` over the records of files."""
+  del num_cpu_threads
+  spec = instances.feature_spec(max_seq_length, max_predictions_per_seq)
+  return inputs.input_fn_from_file(input_files, spec, is_training)
+
+
+def model_fn_builder(
+  bert_config: modeling.BertConfig,
+  init_checkpoint: str | None,
+  learning_rate: float,
+  num_train_steps: int | None,
+  num_warmup_steps: int | None,
+  use_tpu: bool,
+  use_one_hot_embeddings: bool,
+) -> ModelFn:
+  """The `model_fn` of both objectives; the strategy knows if it is a TPU."""
+  del use_tpu
+  return build_model_fn(
+    PretrainingTask(bert_config, {}, True),
+    bert_config,
+    init_checkpoint,
+    optimization.Optimization(learning_rate, num_train_steps, num_warmup_steps),
+    ModelOptions(use_one_hot_embeddings),
+  )
 
 
 # fmt: off

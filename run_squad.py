@@ -12,9 +12,19 @@
 For SQuAD 2.0, add --version_2_with_negative=True.
 """
 
-import dataclasses
+from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import modeling
+import optimization
+import tokenization  # noqa: F401  Users read `run_squad.tokenization`.
+from bert.contract import ops
+from bert.engine import inputs
 from bert.engine.loaded_model import LoadedModel
+from bert.engine.programs import ModelFn
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
 from bert.models import (
@@ -39,6 +49,7 @@ from bert.tasks.squad.data import (
   ReadingSettings,
   SquadExample,
   convert_examples_to_features,
+  feature_spec,
   read_squad_examples,
 )
 from bert.tasks.squad.decoding import (
@@ -46,19 +57,73 @@ from bert.tasks.squad.decoding import (
   get_final_text,
   write_predictions,
 )
-from bert.tasks.squad.task import (
-  SquadSettings,
-  SquadTask,
-  create_model,
-  model_fn_builder,
-)
+from bert.tasks.squad.task import SquadSettings, SquadTask
+from bert.training.model_fn import ModelOptions, build_model_fn
 
-# Names that users import from here.
+if TYPE_CHECKING:
+  import tensorflow as tf
+
+# The original's names, beside those of `bert.tasks.squad`.
 __all__ = [
   "FeatureWriter", "InputFeatures", "RawResult", "SquadExample",
   "convert_examples_to_features", "create_model", "get_final_text",
-  "model_fn_builder", "read_squad_examples", "write_predictions",
+  "input_fn_builder", "model_fn_builder", "read_squad_examples",
+  "write_predictions",
 ]  # fmt: skip
+
+
+def input_fn_builder(
+  input_file: str | Sequence[str],
+  seq_length: int,
+  is_training: bool,
+  drop_remainder: bool,
+) -> inputs.InputFn:
+  """An `input_fn` over the rows of files, with all S positions."""
+  spec = feature_spec(seq_length, is_training)
+  input_fn = inputs.input_fn_from_file(
+    input_file, spec, is_training, drop_remainder
+  )
+  # Padding competes in the loss.
+  return lambda params: input_fn({**params, "pad_to_max_length": True})
+
+
+def create_model(
+  bert_config: modeling.BertConfig,
+  is_training: bool,
+  input_ids: tf.Tensor,
+  input_mask: tf.Tensor,
+  segment_ids: tf.Tensor,
+  use_one_hot_embeddings: bool,
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Returns start_logits and end_logits, each float [B, S]."""
+  sequences = input_ids, input_mask, segment_ids
+  bert = modeling.BertModel(
+    bert_config, is_training, *sequences, use_one_hot_embeddings
+  )
+  tensor_ops = ops.TensorOps(is_training)
+  found = SquadTask().head(tensor_ops, bert, {"input_mask": input_mask})
+  return found["all_start_logits"], found["all_end_logits"]
+
+
+def model_fn_builder(
+  bert_config: modeling.BertConfig,
+  init_checkpoint: str | None,
+  learning_rate: float,
+  num_train_steps: int | None,
+  num_warmup_steps: int | None,
+  use_tpu: bool,
+  use_one_hot_embeddings: bool,
+) -> ModelFn:
+  """The `model_fn` of SQuAD; the strategy knows if there is a TPU."""
+  del use_tpu
+  return build_model_fn(
+    SquadTask(),
+    bert_config,
+    init_checkpoint,
+    optimization.Optimization(learning_rate, num_train_steps, num_warmup_steps),
+    ModelOptions(use_one_hot_embeddings),
+  )
+
 
 # fmt: off
 FLAGS = table(

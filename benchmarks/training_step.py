@@ -25,7 +25,10 @@ from bert.tasks.pretraining import task as pretraining
 from bert.training import estimator
 from bert.training.model_fn import ModelOptions, build_model_fn
 from optimization import Optimization
-import run_classifier
+from bert.tasks.classification.task import (
+  ClassificationTask,
+  ClassifierSettings,
+)
 
 PREDICTIONS = 20
 STEPS = 2
@@ -80,12 +83,11 @@ def make_features(config, batch, length, is_pretraining):
 
 def make_model_fn(config, precision, is_pretraining, **options):
   """The model_fn of a classifier, or of pre-training with `options`."""
+  task = pretraining.PretrainingTask(config, {}, True)
   if not is_pretraining:
-    return run_classifier.model_fn_builder(
-      config, 2, None, 1e-5, 1000, 10, False, False, precision=precision
-    )
+    task = ClassificationTask(ClassifierSettings(labels=("0", "1")))
   return build_model_fn(
-    pretraining.PretrainingTask(config, {}, True),
+    task,
     config,
     None,
     Optimization(1e-5, 1000, 10),

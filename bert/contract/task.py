@@ -1,4 +1,4 @@
-"""The contract between a task and an experiment, and the model_fn of a task.
+"""The contract between a task and everything that runs it.
 
 A task converts text to rows, computes the outputs of the model and scores the
 predictions. `bert/scripts/experiment.py` implements all other steps.
@@ -103,9 +103,9 @@ class Settings:
 class Task:
   """A task: from files to rows, from rows to numbers, from numbers to answers.
 
-  A subclass implements the methods that raise NotImplementedError, of which a
-  model that is only used needs those below "Inference". docs/add-a-task.md
-  shows a complete one.
+  A subclass defines the methods of the first three parts, which stand in the
+  order in which they are used; docs/add-a-task.md shows a complete one. Only
+  some of our own tasks change those of the last part.
 
   Args:
     settings: a Settings; default: that of the class.
@@ -123,19 +123,17 @@ class Task:
   name = ""  # in messages and in flags.json
   # For --keep_best; the first one for --early_stopping_patience without it.
   metrics: Sequence[str] = ()
-  # The label of most rows or words in ordinary data, of which no warning tells.
-  usual_label: str | None = None
+  needs_pooler = True  # whether `head` reads the pooled output
+  spans_batch = False  # whether `loss` compares the rows of a batch
+  has_eval_loss = True  # whether rows to evaluate on have what `loss` needs
+  style = ""  # CSS of `section`
+
+  # Only some of our own tasks change these.
   pads_training = False  # by default; see --pad_to_max_length
   epoch_counts_rows = True  # not examples
-  has_eval_loss = True  # whether rows to evaluate on have what `loss` needs
-  needs_pooler = True  # whether `head` reads the pooled output
-  scores_rows = False  # whether `answer` and `score` need no examples
-  spans_batch = (
-    False  # whether the loss of a row depends on others of its batch
-  )
   truncates = True  # whether a row of full length may have lost text
-  style = ""  # CSS of `section`
-  distillation: Distillation | None = None  # from a teacher
+
+  distillation: Distillation | None = None  # Set by a run with a teacher.
 
   def __init_subclass__(cls):
     if isinstance(cls.inputs, Sequence):  # And no property.
@@ -157,44 +155,28 @@ class Task:
     """The names of the labels of rows, for messages, if they have any."""
     return getattr(self.settings, "labels", ())
 
-  # Inference.
+  # From files to rows.
 
-  @classmethod
-  def default_settings(cls, config: modeling.BertConfig) -> Settings:
-    """The settings of a model that records none."""
-    length = min(cls.Settings.max_seq_length, config.max_position_embeddings)
-    return cls.Settings(max_seq_length=length)
+  def examples(self, split: str) -> Mapping[str, Sequence]:
+    """The data sets of a split: dict from suffix of result files to examples.
 
-  @classmethod
-  def settings_of(cls, head: huggingface_config.Head) -> dict:
-    """The settings that a config.json of Hugging Face's format records."""
-    del head
-    return {}
-
-  @classmethod
-  def changed(cls, settings: Settings, **options) -> Settings:
-    """The settings of a trained model, with others that a user chooses."""
-    return dataclasses.replace(settings, **options)
-
-  def head_fields(self) -> dict:
-    """The inverse of `settings_of`: what config.json says of the task."""
-    return label_fields(self.labels) if self.labels else {}
-
-  def portable(self, weights: dict[str, np.ndarray]) -> Settings:
-    """The settings of the model for Hugging Face's format.
-
-    It may change the weights in place, so that other programs compute the same.
+    It is called before the other methods, and may complete the settings.
+    "train" has exactly one data set.
     """
-    del weights
-    return self.settings
-
-  def prepare(self, model: model_folder.Model) -> None:
-    """Called before `head_shapes` with the model that is used."""
+    raise NotImplementedError
 
   def example(self, *parts):
     """The example of one input, by default a dict by the names of `inputs`."""
     names = (field.name for field in self.inputs)
     return dict(zip(names, parts, strict=True))
+
+  def rows(self, example, is_training: bool) -> list[Mapping]:
+    """The rows of an example: one, or one for each window.
+
+    A row has all features of `feature_spec`, padded or not. Labels that are
+    not known have any value.
+    """
+    raise NotImplementedError
 
   def text_row(self, text_a: str, text_b: str = "") -> dict[str, list[int]]:
     """The three sequences of a text or a pair, truncated to fit."""
@@ -206,24 +188,11 @@ class Task:
     texts = (a[:kept_a], b[:kept_b]) if b else (a[:kept_a],)
     return sequences.input_row(tokenizer, *texts)
 
-  def rows(self, example, is_training: bool) -> list[Mapping]:
-    """The rows of an example: one, or one for each window.
-
-    A row has all features of `feature_spec`, padded or not. Labels that are
-    not known have any value.
-    """
-    raise NotImplementedError
-
-  def features(
-    self, examples: Iterable, is_training: bool
-  ) -> Iterator[list[Mapping]]:
-    """Yields the rows of each example."""
-    for example in examples:
-      yield self.rows(example, is_training)
-
   def feature_spec(self, is_training: bool) -> records.Spec:
     """The spec of a row; a batch cuts the `cut_axes` to its longest row."""
     return records.sequence_spec(self.settings.max_seq_length)
+
+  # From rows to numbers.
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """Name and shape of the variables that the task adds to BERT."""
@@ -237,10 +206,6 @@ class Task:
     if not self.labels:
       return {}
     return dict.fromkeys(layers.output_shapes(0, 0), tuple(self.labels))
-
-  def optional_variables(self) -> Collection[str]:
-    """Variables that a checkpoint may lack when the model is used."""
-    return () if self.needs_pooler else POOLER
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """What the task computes from BERT's vectors of a batch, by name.
@@ -256,67 +221,6 @@ class Task:
     An axis is a size, None for any, or the name of an axis that batches cut.
     """
     raise NotImplementedError
-
-  def answer(self, example, predictions: Sequence[Mapping]):
-    """The answer to an example, with all that `score` and `write` need.
-
-    `predictions` are, for each of its rows, arrays by name: those of
-    `output_axes`, cut to the length of the row, and the features of the row
-    that are no sequences, such as labels.
-    """
-    raise NotImplementedError
-
-  def answers(self, examples: Sequence, compute: Callable) -> list:
-    """The answers to examples; `compute` returns the predictions of rows."""
-    groups = list(self.features(examples, False))
-    rows = compute([row for group in groups for row in group])
-    by_example = sequences.groups_of(rows, map(len, groups))
-    return list(map(self.answer, examples, by_example))
-
-  def public(self, answer) -> dict:
-    """The answer as `bert.load` and the server give it: a dict."""
-    return answer
-
-  def describe(self, answer) -> str:
-    """The answer in a few lines, for the terminal."""
-    return "\n".join(f"{k}: {v}" for k, v in self.public(answer).items())
-
-  # Training.
-
-  def examples(self, split: str) -> Mapping[str, Sequence]:
-    """The data sets of a split: dict from suffix of result files to examples.
-
-    It is called before the other methods, and may complete the settings.
-    "train" has exactly one data set.
-    """
-    raise NotImplementedError
-
-  def row_sets(self, split: str) -> list[RowSet] | None:
-    """Existing rows of a split; None to make them from `examples`."""
-    return None
-
-  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields where each example of a data set is, and its texts.
-
-    Data sets are compared by them. By default, they are those of `inputs`.
-    """
-    for number, example in enumerate(rows.examples or ()):
-      texts = []
-      for field in self.inputs:
-        value = _part(example, field.name) or ""
-        texts += map(str, value if isinstance(value, list) else [value])
-      if any(texts):
-        yield _part(example, "where") or f"example {number}", texts
-
-  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs warnings about the data before training starts."""
-
-  def data_hashes(self) -> dict[str, str]:
-    """A hash of each data set that was read, by split, for flags.json."""
-    return {
-      split: hashlib.sha256(files.read_bytes(path)).hexdigest()
-      for split, path in self.paths.items()
-    }
 
   def loss(
     self, outputs: Mapping, features: Mapping
@@ -335,35 +239,6 @@ class Task:
     """
     raise NotImplementedError
 
-  def logged(self, outputs: Mapping, features: Mapping) -> dict:
-    """Scalars of a training batch for the log line, by name."""
-    return {}
-
-  # Distillation.
-
-  def unlabeled(self, path: str) -> Sequence:
-    """The examples of a file without labels: a text or a pair in each line."""
-    names = [field.name for field in self.inputs]
-    least = sum(field.default is None for field in self.inputs)
-    found = []
-    for number, line in enumerate(text_files.read_lines(path), 1):
-      parts = line.strip().split(" ||| ")
-      if not line.strip():
-        continue
-      if not least <= len(parts) <= len(names):
-        raise UserError(
-          f"{path}:{number} has {plural(len(parts), 'text')}, and the model "
-          f"reads {listing(names)}; separate texts by ' ||| '"
-        )
-      found.append(self.example(*parts))
-    return found
-
-  def reading_with(self, other: Task) -> Task:
-    """The same task, whose rows have the word pieces of another model."""
-    reader = copy.copy(self)
-    reader.tokenizer = other.tokenizer
-    return reader
-
   def soft_targets(self) -> dict[str, Sequence[str | int | None]]:
     """What `head` gives that a student learns from; see `output_axes`.
 
@@ -372,34 +247,24 @@ class Task:
     """
     return {}
 
-  def soft_loss(
-    self, outputs: Mapping, features: Mapping, temperature: float
-  ) -> tf.Tensor:
-    """The loss of the soft targets, in the shape of the loss of the labels.
+  # From numbers to answers.
 
-    They are features, whose names begin with `distillation.PREFIX`.
+  def answer(self, example, predictions: Sequence[Mapping]):
+    """The answer to an example, with all that `score` and `write` need.
+
+    `predictions` are, for each of its rows, arrays by name: those of
+    `output_axes`, cut to the length of the row, and the features of the row
+    that are no sequences, such as labels.
     """
-    losses = []
-    for name, axes in self.soft_targets().items():
-      mask = None
-      if isinstance(axes[-1], str):  # Its end is padding.
-        mask = features["input_mask"]
-        while mask.shape.rank > outputs[name].shape.rank:
-          mask = mask[..., 0]
-      targets = features[distillation.PREFIX + name]
-      losses.append(
-        distillation.divergence(outputs[name], targets, temperature, mask)
-      )
-    return tf.add_n(losses) / len(losses)
+    raise NotImplementedError
 
-  def before_updates(self, folder: str) -> None:
-    """Deletes files of a folder that describe the weights before a training.
+  def public(self, answer) -> dict:
+    """The answer as `bert.load` and the server give it: a dict."""
+    return answer
 
-    It is called before the first update, unless none is left to make, and
-    before each evaluation that may replace the best weights.
-    """
-
-  # Evaluation and prediction.
+  def describe(self, answer) -> str:
+    """The answer in a few lines, for the terminal."""
+    return "\n".join(f"{k}: {v}" for k, v in self.public(answer).items())
 
   def score(self, rows: RowSet, answers: Iterable) -> Evaluation:
     """The metrics of a labeled data set; `answers` is a lazy iterator.
@@ -435,12 +300,130 @@ class Task:
     """The HTML of an evaluation in report.html; `key` is unique in the page."""
     return ""
 
-  def calibrate(self, answers: Iterable) -> None:
-    """Sets what --calibrate finds, by the answers to labeled examples."""
-    raise NotImplementedError
+  # What only some of our own tasks change: settings,
+
+  @classmethod
+  def default_settings(cls, config: modeling.BertConfig) -> Settings:
+    """The settings of a model that records none."""
+    length = min(cls.Settings.max_seq_length, config.max_position_embeddings)
+    return cls.Settings(max_seq_length=length)
+
+  @classmethod
+  def settings_of(cls, head: huggingface_config.Head) -> dict:
+    """The settings that a config.json of Hugging Face's format records."""
+    del head
+    return {}
+
+  def prepare(self, model: model_folder.Model) -> None:
+    """Called before `head_shapes` with the model that is used."""
+
+  def optional_variables(self) -> Collection[str]:
+    """Variables that a checkpoint may lack when the model is used."""
+    return () if self.needs_pooler else POOLER
+
+  # rows and answers,
+
+  def features(
+    self, examples: Iterable, is_training: bool
+  ) -> Iterator[list[Mapping]]:
+    """Yields the rows of each example."""
+    for example in examples:
+      yield self.rows(example, is_training)
+
+  def answers(self, examples: Sequence, compute: Callable) -> list:
+    """The answers to examples; `compute` returns the predictions of rows."""
+    groups = list(self.features(examples, False))
+    rows = compute([row for group in groups for row in group])
+    by_example = sequences.groups_of(rows, map(len, groups))
+    return list(map(self.answer, examples, by_example))
+
+  def row_sets(self, split: str) -> list[RowSet] | None:
+    """Existing rows of a split; None to make them from `examples`."""
+    return None
+
+  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields where each example of a data set is, and its texts.
+
+    Data sets are compared by them. By default, they are those of `inputs`.
+    """
+    for number, example in enumerate(rows.examples or ()):
+      texts = []
+      for field in self.inputs:
+        value = _part(example, field.name) or ""
+        texts += map(str, value if isinstance(value, list) else [value])
+      if any(texts):
+        yield _part(example, "where") or f"example {number}", texts
+
+  def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
+    """Logs warnings about the data before training starts."""
+
+  def data_hashes(self) -> dict[str, str]:
+    """A hash of each data set that was read, by split, for flags.json."""
+    return {
+      split: hashlib.sha256(files.read_bytes(path)).hexdigest()
+      for split, path in self.paths.items()
+    }
+
+  # training,
+
+  def logged(self, outputs: Mapping, features: Mapping) -> dict:
+    """Scalars of a training batch for the log line, by name."""
+    return {}
+
+  def before_updates(self, folder: str) -> None:
+    """Deletes files of a folder that describe the weights before a training.
+
+    It is called before the first update, unless none is left to make, and
+    before each evaluation that may replace the best weights.
+    """
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Called after the evaluations of a run."""
+
+  # and learning from a teacher.
+
+  def unlabeled(self, path: str) -> Sequence:
+    """The examples of a file without labels: a text or a pair in each line."""
+    names = [field.name for field in self.inputs]
+    least = sum(field.default is None for field in self.inputs)
+    found = []
+    for number, line in enumerate(text_files.read_lines(path), 1):
+      parts = line.strip().split(" ||| ")
+      if not line.strip():
+        continue
+      if not least <= len(parts) <= len(names):
+        raise UserError(
+          f"{path}:{number} has {plural(len(parts), 'text')}, and the model "
+          f"reads {listing(names)}; separate texts by ' ||| '"
+        )
+      found.append(self.example(*parts))
+    return found
+
+  def reading_with(self, other: Task) -> Task:
+    """The same task, whose rows have the word pieces of another model."""
+    reader = copy.copy(self)
+    reader.tokenizer = other.tokenizer
+    return reader
+
+  def soft_loss(
+    self, outputs: Mapping, features: Mapping, temperature: float
+  ) -> tf.Tensor:
+    """The loss of the soft targets, in the shape of the loss of the labels.
+
+    They are features, whose names begin with `distillation.PREFIX`.
+    """
+    losses = []
+    for name, axes in self.soft_targets().items():
+      mask = None
+      if isinstance(axes[-1], str):  # Its end is padding.
+        mask = features["input_mask"]
+        while mask.shape.rank > outputs[name].shape.rank:
+          mask = mask[..., 0]
+      targets = features[distillation.PREFIX + name]
+      losses.append(
+        distillation.divergence(outputs[name], targets, temperature, mask)
+      )
+    return tf.add_n(losses) / len(losses)
 
 
 def _part(example, name):
@@ -448,14 +431,6 @@ def _part(example, name):
   if isinstance(example, Mapping):
     return example.get(name)
   return getattr(example, name, None)
-
-
-def label_fields(labels: Sequence[str]) -> dict:
-  """The labels as a config.json of Hugging Face's format has them."""
-  return {
-    "id2label": {str(index): label for index, label in enumerate(labels)},
-    "label2id": {label: index for index, label in enumerate(labels)},
-  }
 
 
 def score_rows(task: Task, rows: Sequence[Mapping]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import array
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -276,10 +276,14 @@ class EachRow:
 
 
 def input_fn_from_file(
-  path: str, spec: records.Spec, is_training: bool, drop_remainder: bool = False
+  path: str | Sequence[str],
+  spec: records.Spec,
+  is_training: bool,
+  drop_remainder: bool = False,
 ) -> InputFn:
-  """An `input_fn(params)` over a TFRecord file, which it reads when called."""
-  read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+  """An `input_fn(params)` over TFRecord files, which it reads when called."""
+  paths = [path] if isinstance(path, str) else path
+  read = functools.cache(lambda: record_files.RecordFiles(paths, spec))
   return input_fn_from_rows(read, is_training, drop_remainder)
 
 

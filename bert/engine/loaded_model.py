@@ -264,8 +264,7 @@ def make_task(
     for name, value in options.items()
   }
   parsed = task_file.parse(cls.Settings, fields, folder)
-  settings = dataclasses.replace(settings, **parsed)
-  settings = cls.changed(settings, **options)
+  settings = dataclasses.replace(settings, **parsed | options)
   task = cls(settings, model.tokenizer)
   task.prepare(model)
   return task

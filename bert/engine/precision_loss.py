@@ -22,6 +22,9 @@ from bert.models import model_folder
 # Rows that are measured at most.
 _MOST_ROWS = 2000
 
+# The kinds of tasks that answer and score rows without their examples.
+_KINDS = ("classification",)
+
 
 def measure(
   model: model_folder.Model, task: Task, predictor: Predictor, runtime: str
@@ -34,7 +37,7 @@ def measure(
   path = path_of(model, runtime)
   try:
     known = files.read_json(path, dict)
-    if known or not (task.scores_rows and files.exists(rows_path)):
+    if known or not (task.kind in _KINDS and files.exists(rows_path)):
       return known
     rows = _read(rows_path, task)
   except UserError as error:

@@ -19,7 +19,6 @@ from safetensors import numpy as safetensors
 import modeling
 import tokenization
 from bert import layers, strict_json
-from bert.contract.task import label_fields
 from bert.data import files, vocabulary
 from bert.engine import loaded_model
 from bert.errors import UserError, listing, plural
@@ -34,11 +33,13 @@ from bert.models import (
   sentence_folder,
   task_file,
 )
+from bert.models.huggingface_config import label_fields
 from bert.models.huggingface_names import (
   FAMILIES,
   split_architecture,
   tensor_name,
 )
+from bert.tasks.classification import portable
 from bert.tasks.pretraining import task as pretraining
 
 # Model types that have the head of next sentences, too.
@@ -65,7 +66,9 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   architecture = FAMILIES[family].name + head
   contents = {}
   if task:
-    settings = task.portable(weights)
+    settings = task.settings
+    if task.kind == "classification":
+      settings = portable.fold(settings, weights)
     contents[task_file.NAME] = task_file.content(task.kind, settings)
     if task.kind == "vectors":
       contents |= sentence_folder.contents(
@@ -176,7 +179,11 @@ def _describe_head(family, task, weights):
   """The head of a model, and what its config.json says of its task."""
   if task:
     name = huggingface_names.head_of(task.kind)
-    return (name, task.head_fields()) if name else ("Model", {})
+    if not name:
+      return "Model", {}
+    if task.kind == "classification":
+      return name, portable.config_fields(task.settings)
+    return name, label_fields(task.labels) if task.labels else {}
   if "cls/squad/output_weights" in weights:
     return huggingface_names.head_of("squad"), {}
   if "output_weights" in weights:  # Trained by the original.

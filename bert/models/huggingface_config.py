@@ -6,6 +6,7 @@ original's `gelu` is called `gelu_new` there.
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from absl import logging
@@ -363,3 +364,11 @@ def read_head(folder: str) -> Head:
   if not labels:
     labels = [f"LABEL_{n}" for n in range(fields.get("num_labels", 2))]
   return Head(architectures[0], labels, problem_type)
+
+
+def label_fields(labels: Sequence[str]) -> dict:
+  """The labels as a config.json has them."""
+  return {
+    "id2label": {str(index): label for index, label in enumerate(labels)},
+    "label2id": {label: index for index, label in enumerate(labels)},
+  }

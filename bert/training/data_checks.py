@@ -19,6 +19,9 @@ _MAX_ROWS = 10_000
 # Shares from which on a warning is due.
 _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
 
+# The label of words in no entity: of most words.
+_OUTSIDE = "O"
+
 
 @contextlib.contextmanager
 def collected_warnings() -> Iterator[list[str]]:
@@ -111,7 +114,7 @@ def _check_labels(rows, labels, feature, task):
   if shares.size and shares.max() > _LABEL_SHARE:
     label = int(shares.argmax())
     name = task.labels[label] if task.labels else label
-    if name != task.usual_label:
+    if (what, name) != ("words", _OUTSIDE):
       _warn(rows, f"{shares.max():.1%} of the {what} have the label {name!r}")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import modeling
 import optimization
@@ -153,34 +153,3 @@ def _initialize(init_checkpoint, task, config, kept_rows):
 def _score(task, **predictions):
   """The metrics of predictions, arrays [rows, ...], of one row per example."""
   return score_rows(task, list(sequences.rows_of(predictions)))
-
-
-def model_fn_builder_of(
-  make_task: Callable[[modeling.BertConfig], Task],
-) -> Callable[..., ModelFn]:
-  """The original's `model_fn_builder` for the task of a BertConfig."""
-
-  def model_fn_builder(
-    bert_config,
-    init_checkpoint,
-    learning_rate,
-    num_train_steps,
-    num_warmup_steps,
-    use_tpu,
-    use_one_hot_embeddings,
-    precision="float32",
-  ):
-    """The `model_fn` of a task; see `create_optimizer` and BertModel."""
-    del use_tpu  # The strategy knows the device.
-    update = optimization.Optimization(
-      learning_rate, num_train_steps, num_warmup_steps
-    )
-    return build_model_fn(
-      make_task(bert_config),
-      bert_config,
-      init_checkpoint,
-      update,
-      ModelOptions(use_one_hot_embeddings, precision),
-    )
-
-  return model_fn_builder

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 
-import golden_classifier
 import numpy as np
 import pytest
 import scripts
@@ -17,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 import bert
+import run_classifier
 from bert import kernels, layers
 from bert.data import records
 from bert.tasks.classification import examples
@@ -119,8 +119,7 @@ def predictions_of(folder, golden, precision):
   model = estimator.Estimator(model_fn, config)
   columns = [golden.inputs[name].tolist() for name in records.SEQUENCES]
   rows = [examples.InputFeatures(*row, 0) for row in zip(*columns, strict=True)]
-  label_type = golden_classifier.LABEL_TYPES["classification"]
-  input_fn = examples.input_fn_builder(rows, 32, False, False, label_type)
+  input_fn = run_classifier.input_fn_builder(rows, 32, False, False)
   return {
     "Predictor": lambda: ask(["the city", "many years"]),
     "Estimator": lambda: list(model.predict(input_fn, len(rows))),

@@ -90,8 +90,9 @@ def _outputs(architecture, folder, inputs):
       )
       return {"prediction_logits": logits, "seq_relationship_logits": follows}
     if architecture == "BertForQuestionAnswering":  # The task masks padding.
-      start, end = squad_model.compute_logits(bert)
-      return {"start_logits": start, "end_logits": end}
+      outputs = squad_model.SquadTask().head(ops.TensorOps(), bert, inputs)
+      names = ("start_logits", "end_logits")
+      return {name: outputs[f"all_{name}"] for name in names}
     if architecture == "BertForMultipleChoice":  # The rows are the choices.
       inputs = {name: value[np.newaxis] for name, value in inputs.items()}
     outputs = TASKS[architecture].head(ops.TensorOps(), bert, inputs)

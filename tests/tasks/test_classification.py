@@ -17,6 +17,7 @@ from golden_classifier import (
 from scipy import special
 
 import modeling
+import run_classifier
 from bert import layers, variables
 from bert.contract.ops import TensorOps
 from bert.contract.task import RowSet
@@ -24,13 +25,13 @@ from bert.models import checkpoints
 from bert.tasks.classification import (
   glue,
   labels as label_types,
+  portable,
   task as classification,
 )
 from bert.tasks.classification.examples import (
   DataProcessor,
   InputExample,
   InputFeatures,
-  input_fn_builder,
 )
 from bert.tasks.classification.task import (
   ClassificationTask,
@@ -164,7 +165,7 @@ class TestOutputs:
 class TestCreateModel:
   def test_the_originals_arguments_give_the_originals_loss(self, golden):
     with golden.store("classifier") as store:
-      loss, losses, logits, probabilities = classification.create_model(
+      loss, losses, logits, probabilities = run_classifier.create_model(
         golden.config,
         False,
         *sequences(golden),
@@ -184,7 +185,7 @@ class TestCreateModel:
 
   def test_a_new_output_layer(self, golden):
     with variables.VariableStore() as store:
-      classification.create_model(
+      run_classifier.create_model(
         golden.config, False, *sequences(golden), [0] * 4, 2, False
       )
     made = {name: v.shape.as_list() for name, v in store.items()}
@@ -253,10 +254,10 @@ def no_dropout(monkeypatch):
   monkeypatch.setattr(layers, "dropout", lambda x, *_: x)
 
 
-def golden_input_fn(golden, kind="classification", is_training=False):
-  rows = zip(*sequences(golden), LABEL_IDS[kind], strict=True)
+def golden_input_fn(golden, is_training=False):
+  rows = zip(*sequences(golden), LABEL_IDS["classification"], strict=True)
   features = [InputFeatures(*map(np.ndarray.tolist, r), y) for *r, y in rows]
-  return input_fn_builder(features, 32, is_training, False, LABEL_TYPES[kind])
+  return run_classifier.input_fn_builder(features, 32, is_training, False)
 
 
 class TestModelFn:
@@ -265,7 +266,7 @@ class TestModelFn:
     (tmp_path / "start").mkdir()
     with golden.store("classifier") as store:
       checkpoints.write_checkpoint(start, store.initial_values)
-    model_fn = classification.model_fn_builder(
+    model_fn = run_classifier.model_fn_builder(
       golden.config, 3, start, 1e-3, 12, 4, False, False
     )
     config = estimator.RunConfig(str(tmp_path / "run"))
@@ -417,9 +418,8 @@ def test_digits_that_float32_loses(mean, deviation, is_warned, caplog):
   settings = ClassifierSettings().with_label_type(
     label_types.Regression(mean, deviation)
   )
-  task = ClassificationTask(settings)
   weights = {"output_weights": np.ones([1, 2]), "output_bias": np.zeros([1])}
-  task.portable(weights)
+  portable.fold(settings, weights)
   assert ("In Hugging Face's format they are float32" in caplog.text) == (
     is_warned
   )

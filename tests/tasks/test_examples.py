@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tiny_task import write_tsv
 
 import tokenization
+from run_classifier import file_based_input_fn_builder, input_fn_builder
 from bert.data import records, sequences
 from bert.engine import inputs
 from bert.tasks.classification import labels as label_types
@@ -24,8 +25,6 @@ from bert.tasks.classification.examples import (
   convert_single_example,
   feature_spec,
   file_based_convert_examples_to_features,
-  file_based_input_fn_builder,
-  input_fn_builder,
 )
 from bert.training import estimator
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 import modeling
+import run_pretraining
 from bert import variables
 from bert.data import instances, records
 from bert.engine import inputs, record_files
@@ -34,7 +35,7 @@ def _features(golden, dtype=tf.int32):
 
 
 def _model_fn(golden):
-  return pretraining.model_fn_builder(
+  return run_pretraining.model_fn_builder(
     golden.config,
     golden.checkpoint,
     learning_rate=1e-3,
@@ -251,7 +252,7 @@ def test_a_checkpoint_without_heads_gives_the_rest(golden, tmp_path):
   prefix = str(tmp_path / "bert.ckpt")
   encoder = {name: whole[name] for name in whole.shapes if name[:4] == "bert"}
   checkpoints.write_checkpoint(prefix, encoder)
-  model_fn = pretraining.model_fn_builder(
+  model_fn = run_pretraining.model_fn_builder(
     golden.config, prefix, 1e-3, 10, 1, False, False
   )
   with variables.VariableStore() as store:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from scipy import special
 
 import modeling
+import run_squad
 from bert import variables
 from bert.contract.ops import TensorOps
 from bert.engine import loaded_model
@@ -105,7 +106,7 @@ class TestModel:
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
       batch = [tf.constant(x) for x in batch_of(golden)]
-      logits = squad_model.create_model(
+      logits = run_squad.create_model(
         golden.config, False, *batch, use_one_hot_embeddings=True
       )
       tvars = v1.trainable_variables()
@@ -121,7 +122,7 @@ class TestModel:
 
 class TestModelFn:
   def build(self, golden):
-    return squad_model.model_fn_builder(
+    return run_squad.model_fn_builder(
       golden.config, None, 1e-3, 12, 4, False, False
     )
 

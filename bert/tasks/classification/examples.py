@@ -16,7 +16,6 @@ from absl import logging
 
 import tokenization
 from bert.data import files, records, sequences, text_files
-from bert.engine import inputs
 from bert.errors import UserError
 from bert.tasks.classification import labels as label_types
 
@@ -243,40 +242,6 @@ def feature_row(features: InputFeatures) -> dict[str, object]:
     "label_ids": features.label_id,
     "is_real_example": int(features.is_real_example),
   }
-
-
-def file_based_input_fn_builder(
-  input_file: str,
-  seq_length: int,
-  is_training: bool,
-  drop_remainder: bool,
-  label_type: label_types.LabelType | None = None,
-) -> inputs.InputFn:
-  """An `input_fn` that reads a file of features; see `input_fn_from_rows`.
-
-  As in the original, an evaluation has the rows in their order and all S
-  positions. `label_type` is None for one label per row.
-  """
-  spec = feature_spec(seq_length, label_type)
-  return inputs.input_fn_from_file(
-    input_file, spec, is_training, drop_remainder
-  )
-
-
-def input_fn_builder(
-  features: Iterable[InputFeatures],
-  seq_length: int,
-  is_training: bool,
-  drop_remainder: bool,
-  label_type: label_types.LabelType | None = None,
-) -> inputs.InputFn:
-  """Like `file_based_input_fn_builder`, for a list of InputFeatures."""
-  rows = inputs.Rows(
-    map(feature_row, features), feature_spec(seq_length, label_type)
-  )
-  return inputs.input_fn_from_rows(
-    rows, is_training, drop_remainder, in_order=True
-  )
 
 
 def without_label(example: InputExample) -> InputExample:

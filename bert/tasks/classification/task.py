@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import modeling
 import tokenization
 from bert import layers, metrics
 from bert.contract import distillation
-from bert.contract.task import Field, RowSet, Settings, Task, label_fields
+from bert.contract.task import Field, RowSet, Settings, Task
 from bert.data import files, text_hashes
 from bert.errors import UserError, plural
 from bert.models import huggingface_config, task_file
@@ -29,6 +29,7 @@ from bert.tasks.classification import (
   initial_model,
   labels as label_types,
   page as classification_report,
+  portable,
   prediction_files,
   tabular,
 )
@@ -43,22 +44,10 @@ from bert.tasks.classification.examples import (
   without_label,
 )
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
-from bert.training import data_checks, estimator
-from bert.training.model_fn import model_fn_builder_of
-
-# Theirs of the kinds of labels, in Hugging Face's format.
-PROBLEM_TYPES = {
-  "classification": "single_label_classification",
-  "multilabel": "multi_label_classification",
-  "regression": "regression",
-}
-
+from bert.training import data_checks
 
 # Rows of a label, of which fewer would get too large a weight.
 _FEW_ROWS = 10
-
-# Steps of float32 within a deviation, of which fewer are worth a warning.
-_LEAST_STEPS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,73 +105,6 @@ class Prediction(NamedTuple):
   label: int | float | np.ndarray  # encoded; any value if it is not known
 
 
-def _warn_of_lost_digits(settings):
-  """Warns if float32 holds few digits of numbers beside their mean."""
-  step = np.spacing(np.float32(abs(settings.mean))).item()
-  if step * _LEAST_STEPS > settings.deviation:
-    logging.warning(
-      "The numbers of the training set are %.3g with a deviation of %.3g. In "
-      "Hugging Face's format they are float32, in steps of %.2g; the model in "
-      "its own format, which adds the mean last, is more exact",
-      settings.mean,
-      settings.deviation,
-      step,
-    )
-
-
-def create_model(
-  bert_config: modeling.BertConfig,
-  is_training: bool,
-  input_ids: tf.Tensor,
-  input_mask: tf.Tensor,
-  segment_ids: tf.Tensor,
-  labels: tf.Tensor,
-  num_labels: int,
-  use_one_hot_embeddings: bool,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-  """BERT with a softmax classifier, on integers [B, S] and labels [B].
-
-  Returns loss (scalar), per_example_loss [B], logits and probabilities [B, C].
-  """
-  bert = modeling.BertModel(
-    bert_config,
-    is_training,
-    input_ids,
-    input_mask,
-    segment_ids,
-    use_one_hot_embeddings,
-  )
-  logits = layers.task_logits(bert.get_pooled_output(), num_labels, is_training)
-  per_example_loss = layers.cross_entropy(logits, labels)
-  loss = tf.reduce_mean(per_example_loss)
-  return loss, per_example_loss, logits, tf.nn.softmax(logits)
-
-
-def model_fn_builder(
-  bert_config: modeling.BertConfig,
-  num_labels: int,
-  init_checkpoint: str | None,
-  learning_rate: float,
-  num_train_steps: int | None,
-  num_warmup_steps: int | None,
-  use_tpu: bool,
-  use_one_hot_embeddings: bool,
-  precision: str = "float32",
-) -> Callable[..., estimator.EstimatorSpec]:
-  """The `model_fn` of a softmax classifier, for `estimator.Estimator`.
-
-  See `create_optimizer` for the rates and steps. `use_tpu` has no effect; the
-  strategy knows the device.
-  """
-  names = tuple(map(str, range(num_labels)))
-  settings = ClassifierSettings(labels=names)
-  build = model_fn_builder_of(lambda config: ClassificationTask(settings))
-  return build(
-    *(bert_config, init_checkpoint, learning_rate, num_train_steps),
-    *(num_warmup_steps, use_tpu, use_one_hot_embeddings, precision),
-  )
-
-
 class ClassificationTask(Task):
   """A classification or regression task.
 
@@ -197,7 +119,6 @@ class ClassificationTask(Task):
 
   kind = "classification"
   Settings = ClassifierSettings
-  scores_rows = True
   style = classification_report.STYLE
 
   def __init__(
@@ -231,33 +152,10 @@ class ClassificationTask(Task):
   @classmethod
   def settings_of(cls, head: huggingface_config.Head) -> dict:
     default = "regression" if len(head.labels) == 1 else "classification"
-    by_type = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+    by_type = {theirs: ours for ours, theirs in portable.PROBLEM_TYPES.items()}
     kind = by_type.get(head.problem_type, default)
     labels = () if kind == "regression" else tuple(head.labels)
     return {"kind": kind, "labels": labels}
-
-  def head_fields(self) -> dict:
-    labels = self.labels or ["LABEL_0"]
-    problem_type = PROBLEM_TYPES[self.settings.kind]
-    return {**label_fields(labels), "problem_type": problem_type}
-
-  def portable(self, weights: dict[str, np.ndarray]) -> ClassifierSettings:
-    """Makes an output layer yield a regression's numbers, or be calibrated."""
-    settings = self.settings
-    if settings.temperatures:
-      factors = np.float32(1) / np.float32(settings.temperatures)
-      weights["output_bias"] = weights["output_bias"] * factors
-      factors = factors[:, np.newaxis]
-      weights["output_weights"] = weights["output_weights"] * factors
-    if settings.kind == "regression":
-      _warn_of_lost_digits(settings)
-      scale = np.float32(settings.deviation)
-      weights["output_weights"] = weights["output_weights"] * scale
-      bias = weights["output_bias"] * scale + np.float32(settings.mean)
-      weights["output_bias"] = bias
-    return dataclasses.replace(
-      settings, mean=0.0, deviation=1.0, temperatures=()
-    )
 
   @property
   def inputs(self) -> tuple[Field, ...]:

@@ -4,7 +4,9 @@ Devlin et al. (2019), section 3.1. P is the maximum number of masked
 positions per row; unused ones have weight 0. Rows without
 `next_sentence_labels` are trained on masked words alone.
 
-    model_fn = model_fn_builder(config, None, 1e-4, 100000, 10000, False, False)
+    update = optimization.Optimization(1e-4, 100000, 10000)
+    task = PretrainingTask(config, {}, True)
+    model_fn = model_fn.build_model_fn(task, config, None, update)
     model = estimator.Estimator(model_fn, estimator.RunConfig("/tmp/bert"))
     model.train(inputs.input_fn_from_rows(files, True), 32, 100000)
 """
@@ -24,7 +26,6 @@ from bert import layers, variables
 from bert.contract.batch_means import EPSILON, Term, weighted_mean
 from bert.contract.task import Evaluation, RowSet, Task
 from bert.engine import inputs, record_files
-from bert.training.model_fn import model_fn_builder_of
 
 
 def variable_shapes(
@@ -121,11 +122,6 @@ def get_next_sentence_output(
 
 def _cross_entropy(logits, labels):
   return layers.cross_entropy(logits, tf.reshape(labels, [-1]))
-
-
-model_fn_builder = model_fn_builder_of(
-  lambda config: PretrainingTask(config, {}, True)
-)
 
 
 class PretrainingTask(Task):

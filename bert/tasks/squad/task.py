@@ -21,7 +21,6 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers
-from bert.contract import ops
 from bert.contract.task import Evaluation, Field, RowSet, Settings, Task
 from bert.data import files, records
 from bert.data.text_words import check_has_words
@@ -41,7 +40,6 @@ from bert.tasks.squad.decoding import (
   answer_question,
   write_answers,
 )
-from bert.training.model_fn import model_fn_builder_of
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 
@@ -53,30 +51,6 @@ _SHOWN = 5
 
 # The value of --null_score_diff_threshold that selects the best.
 AUTO = "auto"
-
-
-def compute_logits(bert, tensor_ops=None):
-  """Start and end logits, each float [B, S]."""
-  tensor_ops = tensor_ops or ops.TensorOps()
-  x = bert.get_sequence_output()
-  logits = tensor_ops.output_layer(x, 2, "cls/squad/", dropout=False)
-  return tensor_ops.take(logits, 0), tensor_ops.take(logits, 1)
-
-
-def create_model(
-  bert_config: modeling.BertConfig,
-  is_training: bool,
-  input_ids: tf.Tensor,
-  input_mask: tf.Tensor,
-  segment_ids: tf.Tensor,
-  use_one_hot_embeddings: bool,
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """The `compute_logits` of BERT on three sequences, integer [B, S]."""
-  sequences = (input_ids, input_mask, segment_ids)
-  bert = modeling.BertModel(
-    bert_config, is_training, *sequences, use_one_hot_embeddings
-  )
-  return compute_logits(bert)
 
 
 def span_losses(
@@ -209,7 +183,9 @@ class SquadTask(Task):
     # Otherwise padding could be among the n best starts and ends, and its
     # amount depends on the other rows of the batch.
     mask, low = features["input_mask"], layers.MASKED_SCORE
-    start, end = compute_logits(bert, ops)
+    x = bert.get_sequence_output()
+    logits = ops.output_layer(x, 2, "cls/squad/", dropout=False)
+    start, end = ops.take(logits, 0), ops.take(logits, 1)
     return {
       "start_logits": ops.masked(start, mask, low),
       "end_logits": ops.masked(end, mask, low),
@@ -413,10 +389,6 @@ class SquadTask(Task):
         best,
         write_threshold(folder, self, best, self._weights),
       )
-
-
-# The loss is the original's.
-model_fn_builder = model_fn_builder_of(lambda config: SquadTask())
 
 
 def _remove_earlier(folder):

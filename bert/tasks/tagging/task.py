@@ -66,7 +66,6 @@ class TaggingTask(Task):
   name = "NER"
   needs_pooler = False
   truncates = False
-  usual_label = entities.OUTSIDE  # Few words are in entities.
   style = tagging_report.STYLE
   section = staticmethod(tagging_report.section)
 
