@@ -316,6 +316,25 @@ def block_weights(
   return BlockWeights(weights[:3], *weights[3:])
 
 
+def self_attention(
+  queries_of: tf.Tensor,
+  x: tf.Tensor,
+  mask: tf.Tensor | None,
+  weights: BlockWeights,
+  config: BertConfig,
+  seed: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """`attention` of the positions `queries_of` [B, F, H] over `x` [B, T, H].
+
+  Blocks and `BertModel.get_all_attention_probs` both call this function, so a
+  change here, or below, is in the maps of attention, too.
+  """
+  heads = projections(
+    queries_of, x, weights.attention, config.num_attention_heads
+  )
+  return attention(*heads, mask, config.attention_probs_dropout_prob, seed)
+
+
 # A block drops probabilities, and outputs of attention and of the wide layer.
 _DROPOUT_MASKS = 3
 
@@ -357,12 +376,7 @@ def transformer_block(
   queries_of = x
   if select is not None:
     queries_of, mask = select(x), None if mask is None else select(mask)
-  heads = projections(
-    queries_of, x, weights.attention, config.num_attention_heads
-  )
-  context, _ = attention(
-    *heads, mask, config.attention_probs_dropout_prob, probs_seed
-  )
+  context, _ = self_attention(queries_of, x, mask, weights, config, probs_seed)
   y = reshape_to_matrix(queries_of)  # On a TPU a reshape is not free.
   output = affine(context, weights.attention_output)
   y = add_and_norm(output, y, weights.attention_norm, attention_seed)
@@ -458,6 +472,9 @@ def _kept(build: Callable[[BertModel], _T]) -> Callable[[BertModel], _T]:
 
 class BertModel:
   """The encoder applied to a batch. Outputs are computed when they are read.
+
+  Its twin in ONNX is bert/engine/onnx_graph.py; tests/engine/test_onnx_graph.py
+  compares them.
 
   Args:
     config: a BertConfig.
@@ -575,10 +592,9 @@ class BertModel:
   def get_all_attention_probs(self) -> list[tf.Tensor]:
     """L times float [B, N, S, S], before dropout, lowest layer first."""
     # Computed again: kept, they would take most of the memory.
-    heads = self._config.num_attention_heads
     return [
-      attention(*projections(x, x, block.attention, heads), self._mask)[1]
-      for x, (block, _) in zip(self.inputs, self.blocks, strict=True)
+      self_attention(x, x, self._mask, weights, self._config, seed)[1]
+      for x, (weights, seed) in zip(self.inputs, self.blocks, strict=True)
     ]
 
   def get_embedding_output(self) -> tf.Tensor:

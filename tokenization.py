@@ -202,6 +202,9 @@ def whitespace_tokenize(text: str) -> list[str]:
 class FullTokenizer:
   """Splits text into word pieces and converts them to ids.
 
+  Its twin in TensorFlow operations is bert/export/text_graph.py;
+  tests/export/test_text_graph.py compares them.
+
   Args:
     vocab_file: one word piece per line, or a tokenizer.json; may be None with
       `spm_model_file`.

@@ -28,6 +28,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert.data import files
+from bert.data.vocabulary import vocab_text
 from bert.errors import UserError
 from bert.export import saved_model, text_graph
 from bert.export.new_folder import check_is_new, new_folder
@@ -70,7 +71,7 @@ class Preprocess(keras.layers.Layer):
     else:
       with tempfile.TemporaryDirectory() as temporary:
         path = os.path.join(temporary, "vocab.txt")
-        files.write_file(path, _vocabulary_file(vocabulary))
+        files.write_file(path, vocab_text(vocabulary))
         self.tokenizer = tokenization.FullTokenizer(path, do_lower_case)
     self.seq_length = seq_length
     graph = text_graph.GraphTokenizer(self.tokenizer)
@@ -230,12 +231,8 @@ def save_release(
   model = model_folder.Model(encoder.config, tokenizer, "")
   contents = {
     "bert_config.json": model.config_json(),
-    "vocab.txt": _vocabulary_file(tokenizer.vocab),
+    "vocab.txt": vocab_text(tokenizer.vocab),
   }
   weights = {name: v.value for name, v in encoder._named.items()}
   with new_folder(output_dir) as new:
     checkpoints.write_release(new, weights, contents)
-
-
-def _vocabulary_file(pieces):
-  return "".join(f"{piece}\n" for piece in pieces)

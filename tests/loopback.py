@@ -13,50 +13,29 @@ class Answer:
     status: of the answer.
     headers: further headers.
     cut: number of bytes after which the connection ends; None for never.
-    length: the Content-Length to claim; None for the true one.
-    ignores_range: whether the whole content is sent whatever is asked for.
   """
 
-  def __init__(
-    self,
-    body=b"",
-    status=200,
-    headers=(),
-    cut=None,
-    length=None,
-    ignores_range=False,
-  ):
+  def __init__(self, body=b"", status=200, headers=(), cut=None):
     self.body = body
     self.status = status
     self.headers = dict(headers)
     self.cut = cut
-    self.length = length
-    self.ignores_range = ignores_range
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
   def do_GET(self):
     path = self.path.partition("?")[0]
-    wanted = self.headers.get("Range")
-    self.server.requests.append((self.command, path, wanted))
+    self.server.requests.append((self.command, path))
     answers = self.server.answers.get(path, [Answer(status=404)])
     # The last answer stays.
     answer = answers.pop(0) if len(answers) > 1 else answers[0]
-    body, status, headers = answer.body, answer.status, dict(answer.headers)
-    if wanted and not answer.ignores_range and status == 200:
-      start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-      status = 206 if start < len(body) else 416
-      shown = f"{start}-{len(body) - 1}" if status == 206 else "*"
-      headers.setdefault("Content-Range", f"bytes {shown}/{len(body)}")
-      body = body[start:]
-    self.send_response(status)
-    for name, value in headers.items():
+    self.send_response(answer.status)
+    for name, value in answer.headers.items():
       self.send_header(name, value)
-    length = len(body) if answer.length is None else answer.length
-    self.send_header("Content-Length", str(length))
+    self.send_header("Content-Length", str(len(answer.body)))
     self.end_headers()
     if self.command == "GET":
-      self.wfile.write(body[: answer.cut])
+      self.wfile.write(answer.body[: answer.cut])
     self.close_connection = True
 
   do_HEAD = do_GET
@@ -74,7 +53,7 @@ class _Server(http.server.ThreadingHTTPServer):
 def serve(answers):
   """Serves answers, lists of Answers by path; yields the server.
 
-  Its attribute `requests` lists (method, path, range); `url` is its address.
+  Its attribute `requests` lists (method, path); `url` is its address.
   """
   with _Server(("127.0.0.1", 0), _Handler) as server:
     server.answers, server.requests = answers, []

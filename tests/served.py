@@ -44,9 +44,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def running(model, name, limits=LIMITS, hosts=()):
+def running(model, name, limits=LIMITS, hosts=(), **options):
   listener = server.open_socket("127.0.0.1", 0)
-  app = server.make_app(model, name, limits, hosts)
+  app = server.make_app(model, name, limits, hosts, **options)
   http_server = server.http_server(app, limits.timeout_s)
   thread = threading.Thread(
     target=http_server.run, kwargs={"sockets": [listener]}

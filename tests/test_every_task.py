@@ -3,6 +3,7 @@
 A kind that is new in the registry needs a row in task_runs.py.
 """
 
+import html
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import served
 import tensorflow as tf
 import task_runs
 import tiny_task
+import web_page
 from formats import same
 from task_runs import RUNS
 
@@ -26,6 +28,7 @@ from bert.data import records
 from bert.errors import UserError
 from bert.export import huggingface
 from bert.models import checkpoints
+from bert.reports import training_page
 from bert.serving import rest
 
 LENGTHS = ("max_seq_length", "doc_stride", "max_query_length")
@@ -104,7 +107,7 @@ def refused(arguments):
 def test_every_kind_is_here(tmp_path):
   script = tmp_path / "kinds.py"
   script.write_text(
-    "import json; from bert.training import registry; "
+    "import json; from bert.contract import registry; "
     "print(json.dumps(registry.kinds()))"
   )
   kinds, _ = scripts.fork(script)
@@ -134,8 +137,15 @@ def test_a_training_leaves_a_model_folder(train, files, name):
     return
   task = json.loads((out / "task.json").read_text())
   assert task["task"] == RUNS[name].kind
-  page = (out / "report.html").read_text()
-  assert all(metric in page for metric in results)
+  page = web_page.Page((out / "report.html").read_text())
+  shown = {row[0] for row in page.tables["Metrics"]}
+  assert {training_page.metric_name(n) for n in results} <= shown
+  assert len(shown) == len(page.tables["Metrics"])  # The loss, too, once.
+  classes = {table["class"] for table in page.named("table")}
+  assert {"plain"} <= classes <= {"plain", "errors", "matrix"}
+  cells = [*page.named("td"), *page.named("th")]
+  numbers = [cell for cell in cells if "number" in cell.get("class", "")]
+  assert len(numbers) >= len(results)
 
 
 @every_kind
@@ -157,6 +167,44 @@ def test_killed_and_started_again_ends_in_the_same_bytes(
   wanted = f"Continuing from {out}/model.ckpt-", "Nothing left to train"
   assert any(message in log for message in wanted)
   assert contents(name, out) == contents(name, train(name)[0])
+
+
+@pytest.mark.parametrize("name", ["classification", "squad", "vectors"])
+def test_rows_that_memory_does_not_hold_end_in_the_same_bytes(
+  train, command, tmp_path, name
+):
+  script, out = tmp_path / "limited.py", tmp_path / "out"
+  script.write_text(
+    "import runpy, sys; from bert.engine import inputs; "
+    "inputs.MEMORY_BYTES = 0; del sys.argv[0]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+  )
+  called, *arguments = command(name, out)
+  scripts.fork(script, scripts.ROOT / called, *arguments)
+  assert contents(name, out) == contents(name, train(name)[0])
+  path = "train.tf_record"
+  assert (out / path).read_bytes() == (train(name)[0] / path).read_bytes()
+
+
+@every_trained_kind
+def test_examples_of_both_sets_are_counted(files, command, tmp_path, name):
+  changes = {"dev_file": RUNS[name].write(files).get("train_file")}
+  if name == "squad":
+    changes = {"predict_file": changes["dev_file"]}
+  elif name == "classification":
+    changes = {"data_dir": tmp_path}
+    for file in ("train.tsv", "dev.tsv"):
+      shutil.copy(files / "data" / "train.tsv", tmp_path / file)
+  out = tmp_path / "out"
+  _, log = scripts.fork(
+    *command(name, out, "--do_train", "--do_eval", **changes)
+  )
+  found = (
+    r"(\d+) of the \1 development examples \(100.0 %\) are also in the "
+    r"training set, starting with \S+"
+  )
+  assert re.search(found, log)
+  assert re.search(found, html.unescape((out / "report.html").read_text()))
 
 
 @every_kind

@@ -96,7 +96,7 @@ def write_vocabulary(
   with termination.default_handlers():
     if is_wordpiece:
       pieces = vocabulary.learn_wordpiece(words, size, *limits)
-      content = "".join(f"{piece}\n" for piece in pieces)
+      content = vocabulary.vocab_text(pieces)
     else:
       content = vocabulary.learn_sentencepiece(
         words, size, flags.model_type, *limits
@@ -166,7 +166,7 @@ def extend_vocabulary(
       )
     path = os.path.join(flags.output_dir, "vocab.txt")
   else:
-    files.write_file(path, "".join(f"{piece}\n" for piece in pieces))
+    files.write_file(path, vocabulary.vocab_text(pieces))
   extended = tokenization.FullTokenizer(path, flags.do_lower_case)
   are_few = len(replaced) < flags.num_new
   print(

@@ -4,7 +4,8 @@
     python download.py squad --output_dir=squad
     python download.py model uncased_L-12_H-768_A-12
 
-An interrupted download continues with the same command. The folder is printed.
+The folder is printed. After an interrupted download, run the same command
+again.
 """
 
 import itertools
@@ -44,13 +45,13 @@ def name_command(arguments: list[str]) -> list[str]:
   """
   takewhile = itertools.takewhile
   start = len(list(takewhile(lambda a: a[:1] == "-" and "=" in a, arguments)))
-  found = list(takewhile(lambda a: a[:1] != "-", arguments[start:]))
-  if not found:
+  words = list(takewhile(lambda a: a[:1] != "-", arguments[start:]))
+  if not words:
     return arguments
-  command, *names = found
+  command, *names = words
   changed = [f"--command={command}"]
   changed += [f"--names={','.join(names)}"] if names else []
-  return [*arguments[:start], *changed, *arguments[start + len(found) :]]
+  return [*arguments[:start], *changed, *arguments[start + len(words) :]]
 
 
 def check_flags(flags: Flags) -> None:
@@ -73,21 +74,21 @@ def check_flags(flags: Flags) -> None:
 def main(flags: Flags) -> dict[str, list[str]]:
   check_flags(flags)
   folder = flags.output_dir or flags.command
-  found = []
+  paths = []
   if flags.command == "squad":
     print(f"SQuAD: {datasets.SQUAD_TERMS}", file=sys.stderr)
-    found.append(datasets.fetch_squad(folder, flags.offline))
-    print(found[-1])
+    paths.append(datasets.fetch_squad(folder, flags.offline))
+    print(paths[-1])
   elif flags.command == "model":
     for name in flags.names:
-      found.append(downloads.local_path(name))
-      print(found[-1])
+      paths.append(downloads.local_path(name))
+      print(paths[-1])
   else:
     for name in list(map(datasets.find_glue, flags.names)):
       print(f"{name}: {datasets.GLUE[name].terms}", file=sys.stderr)
-      found.append(datasets.fetch_glue(name, folder, flags.offline))
-      print(found[-1])
-  return {"paths": found}
+      paths.append(datasets.fetch_glue(name, folder, flags.offline))
+      print(paths[-1])
+  return {"paths": paths}
 
 
 run, command = startup.script(main, FLAGS, name_command)

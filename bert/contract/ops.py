@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from bert import layers, variables
+
+
+def unit_length(x: np.ndarray) -> np.ndarray:
+  """`TensorOps.unit_length` in NumPy."""
+  length = np.linalg.norm(x, axis=-1, keepdims=True)
+  return x / np.where(length, length, 1)
 
 
 class TensorOps:

@@ -151,7 +151,6 @@ class Task:
   # calls `encode` and `batch_loss` instead of `loss`.
   spans_batch = False
   truncates = True  # whether a row of full length may have lost text
-  finds_duplicates = False  # whether `log_data` warns of examples in both sets
   style = ""  # CSS of `section`
   distillation: Distillation | None = None  # from a teacher
 
@@ -313,6 +312,19 @@ class Task:
     """Existing rows of a split; None to make them from `examples`."""
     return None
 
+  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yields where each example of a data set is, and its texts.
+
+    Data sets are compared by them. By default, they are those of `inputs`.
+    """
+    for number, example in enumerate(rows.examples or ()):
+      texts = []
+      for field in self.inputs:
+        value = _part(example, field.name) or ""
+        texts += map(str, value if isinstance(value, list) else [value])
+      if any(texts):
+        yield _part(example, "where") or f"example {number}", texts
+
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs warnings about the data before training starts."""
 
@@ -470,6 +482,13 @@ class Task:
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Called after the evaluations of a run."""
+
+
+def _part(example, name):
+  """A part of a dict or an object; None if it has none of this name."""
+  if isinstance(example, Mapping):
+    return example.get(name)
+  return getattr(example, name, None)
 
 
 def label_fields(labels: Sequence[str]) -> dict:

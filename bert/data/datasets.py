@@ -99,9 +99,9 @@ _SQUAD = {
 
 def find_glue(name: str) -> str:
   """GLUE's spelling of the name of a task, whatever its case."""
-  found = {known.lower(): known for known in GLUE}.get(name.lower(), name)
-  check_known(f"the task {name!r}", found, GLUE)
-  return found
+  spelling = {known.lower(): known for known in GLUE}.get(name.lower(), name)
+  check_known(f"the task {name!r}", spelling, GLUE)
+  return spelling
 
 
 def fetch_glue(name: str, folder: str, offline: bool = False) -> str:

@@ -102,7 +102,7 @@ def local_path(path: str | os.PathLike) -> str:
 
 def _fetch_from_hub(path):
   import huggingface_hub
-  from huggingface_hub import errors, utils
+  from huggingface_hub import utils
 
   name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
   if not sys.stderr.isatty():
@@ -116,16 +116,7 @@ def _fetch_from_hub(path):
       local_files_only=_offline,
     )
   except Exception as error:  # Of several libraries, which vary by version.
-    problem = f"cannot be downloaded: {first_line(error)}; run the same command"
-    problem += " again to continue"
-    if isinstance(error, errors.LocalEntryNotFoundError):
-      problem = "is not in the cache and cannot be downloaded; check the "
-      problem += "network and omit --offline, or pass a folder"
-    unknown = errors.RepositoryNotFoundError, errors.RevisionNotFoundError
-    if isinstance(error, (*unknown, errors.HFValidationError)):
-      problem = "is no public model or revision; check the name at "
-      problem += "huggingface.co, or log in with `hf auth login`"
-    raise UserError(f"{path} {problem}") from error
+    raise UserError(f"{path} {_hub_problem(error)}") from error
   names = os.listdir(folder) if os.path.isdir(folder) else []
   if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):
     raise UserError(
@@ -133,3 +124,27 @@ def _fetch_from_hub(path):
       f"with transformers (save_pretrained) and pass its folder"
     )
   return folder
+
+
+def _hub_problem(error):
+  """What a failed download from Hugging Face means, and what to do."""
+  from huggingface_hub import constants, errors
+
+  unknown = errors.RepositoryNotFoundError, errors.RevisionNotFoundError
+  if isinstance(error, (*unknown, errors.HFValidationError)):
+    return (
+      "is no public model or revision; check the name at huggingface.co, or "
+      "log in with `hf auth login`"
+    )
+  if isinstance(error, errors.LocalEntryNotFoundError):
+    remedy = "check the network"
+    if _offline or constants.HF_HUB_OFFLINE:
+      remedy = "omit --offline" if _offline else "unset HF_HUB_OFFLINE"
+    return (
+      f"is not in the cache and cannot be downloaded; {remedy}, or pass a "
+      f"folder"
+    )
+  return (
+    f"cannot be downloaded: {first_line(error)}; run the same command again to "
+    f"continue"
+  )

@@ -1,20 +1,27 @@
 """Joining, sharing and filling sequences of word pieces; rows of columns."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tokenization
 
 
-def share_room(size_a: int, size_b: int, room: int) -> tuple[int, int]:
+def share_room(
+  size_a: int,
+  size_b: int,
+  room: int,
+  least: Callable = min,
+  most: Callable = max,
+) -> tuple[int, int]:
   """How many items of lists A and B are kept so that `room` holds both.
 
   Items are dropped from the end of the longer list, and from B on a tie: each
   list gets half of the room (A the larger half) plus what the other leaves.
+  Sizes may be tensors if `least` and `most` are their minimum and maximum.
   """
-  kept_a = min(size_a, max((room + 1) // 2, room - size_b))
-  return kept_a, min(size_b, room - kept_a)
+  kept_a = least(size_a, most((room + 1) // 2, room - size_b))
+  return kept_a, least(size_b, room - kept_a)
 
 
 def join_texts(

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,7 @@ class Table:
   path: str
   names: list[str] | None  # Of the columns; None if the file has no header.
   # Values are str; in JSON Lines and Parquet, any of JSON, or None if missing.
+  # Read texts by `as_text`.
   rows: list[list]
   lines: list[int]  # Where each row starts, from 1; of Parquet, its number.
 
@@ -87,6 +89,27 @@ class Table:
       self.column_index(name)
     for line, row in zip(self.lines, self.rows, strict=True):
       yield f"{self.path}:{line}", dict(zip(self.names, row, strict=True))
+
+
+def as_text(value: object) -> str | None:
+  """The text of a str, bool or finite number; None for any other value.
+
+  A number in JSON or Parquet is what a CSV file says of it, such as "5".
+  """
+  if isinstance(value, str):
+    return value
+  if isinstance(value, bool):
+    return "true" if value else "false"
+  is_finite = isinstance(value, float) and math.isfinite(value)
+  return str(value) if is_finite or isinstance(value, int) else None
+
+
+def text_of(value: object, cell: str) -> str:
+  """The text in a cell, FILE:LINE: COLUMN, which must not be empty."""
+  text = as_text(value)
+  if text is None or not text.strip():
+    raise wrong_cell(cell, value, "a text")
+  return text
 
 
 def wrong_cell(cell: str, value: object, accepted: str) -> UserError:

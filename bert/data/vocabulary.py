@@ -316,6 +316,11 @@ def extend_vocabulary(pieces: Sequence[str], new: Sequence[str]) -> list[str]:
   return [*replaced, *waiting]
 
 
+def vocab_text(pieces: Iterable[str]) -> str:
+  """The content of a `vocab.txt`: a piece a line, in the order of ids."""
+  return "".join(f"{piece}\n" for piece in pieces)
+
+
 def check_special_pieces(
   tokenizer: tokenization.FullTokenizer,
   path: str = "the vocabulary",

@@ -163,6 +163,8 @@ class GraphEncoder:
 def _load_onnxruntime(package, encoder, precision):
   options = package.SessionOptions()
   options.log_severity_level = 3
+  # Without VNNI, sums of two 8-bit products overflow 16 bits.
+  options.add_session_config_entry("session.x64quantprecision", "1")
   session = package.InferenceSession(
     encoder, options, providers=["CPUExecutionProvider"]
   )

@@ -12,6 +12,7 @@ can resume at any batch without reading the records before it.
 
 from __future__ import annotations
 
+import array
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import variables
-from bert.data import records, sequences
+from bert.data import files, records, sequences
 from bert.engine import devices, record_files
 from bert.engine.batches import LENGTHS
 
@@ -31,6 +32,10 @@ SORTED_BATCHES = 32
 # Shuffle-window size. Smaller data sets are fully shuffled every epoch. That
 # many records of 512 positions take about 200 MB.
 WINDOW_ROWS = 64 * 1024
+
+# Serialized rows of a data set that are held in memory; more are read from
+# their file. Rows of 128 positions have about 500 bytes each.
+MEMORY_BYTES = 2**28
 
 # Batches that are prepared while the model computes.
 _BATCHES_AHEAD = 4
@@ -49,24 +54,74 @@ Transform = Callable[
 
 
 class Rows:
-  """Rows in memory, with the attributes and `read` of RecordFiles."""
+  """Rows in memory, with the attributes and `read` of RecordFiles.
+
+  Their blocks are those of a file, and so they form the same batches.
+  """
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):
     variables.check_eager()
     self.spec = spec
-    self._serialized = [records.encode_row(row, spec) for row in features]
-    parsed = record_files.parse_int64(
-      tf.constant(self._serialized, tf.string), spec
-    )
-    self.lengths = record_files.row_lengths(parsed, spec).numpy()
-    self.block_sizes = np.array([len(self.lengths)])
+    self._serialized, self._lengths = [], array.array("i")
+    for row in features:
+      self.add(row)
+
+  def add(self, row: Mapping) -> bytes:
+    """Adds a row; returns it serialized."""
+    self._serialized.append(records.encode_row(row, self.spec))
+    self._lengths.append(_row_length(row))
+    return self._serialized[-1]
+
+  def clear(self) -> None:
+    """Removes all rows."""
+    self._serialized.clear()
+    del self._lengths[:]
+
+  @property
+  def lengths(self) -> np.ndarray:
+    """The length of each row up to its last real position, int32 [rows]."""
+    return np.array(self._lengths, np.int32)
+
+  @property
+  def block_sizes(self) -> np.ndarray:
+    """The number of rows in each block, int64 [blocks]."""
+    starts = np.arange(0, len(self), record_files.BLOCK_ROWS)
+    return np.diff(starts, append=len(self))
 
   def __len__(self) -> int:
-    return len(self.lengths)
+    return len(self._serialized)
 
   def read(self, rows: np.ndarray) -> list[bytes]:
     """The serialized rows of some indices, int64 [n]."""
     return [self._serialized[row] for row in rows]
+
+
+def _row_length(row):
+  mask = np.asarray(row["input_mask"])
+  used = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).any(axis=0))
+  return int(used[-1]) + 1 if used.size else 0
+
+
+def write_rows(
+  path: str, features: Iterable[Mapping], spec: records.Spec
+) -> tuple[int, Callable[[], Rows | record_files.RecordFiles]]:
+  """Writes rows to a TFRecord file that appears whole.
+
+  Returns their number, and a function that returns the rows: those in memory,
+  or, if they have more than MEMORY_BYTES, those of the file.
+  """
+  held, count, size = Rows([], spec), 0, 0
+  with files.open_atomic(path) as writer:
+    for row in features:
+      record = held.add(row)
+      writer.write(records.framed(record))
+      count += 1
+      size += len(record)
+      if size > MEMORY_BYTES:
+        held.clear()
+  if len(held) == count:
+    return count, lambda: held
+  return count, functools.cache(lambda: record_files.RecordFiles([path], spec))
 
 
 def _cut(features, spec, rounds):

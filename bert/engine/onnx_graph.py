@@ -1,7 +1,8 @@
 """The encoder as an ONNX graph, which other runtimes compute.
 
-The graph is that of `modeling.BertModel` in inference, made of the operators
-that runtimes know to fuse. onnx is an optional package.
+The graph is the twin of `modeling.BertModel` in inference, made of the
+operators that runtimes know to fuse. tests/engine/test_onnx_graph.py compares
+them for random models and inputs. onnx is an optional package.
 """
 
 import copy

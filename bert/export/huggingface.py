@@ -20,9 +20,9 @@ import modeling
 import tokenization
 from bert import layers, strict_json
 from bert.contract.task import label_fields
-from bert.data import files
+from bert.data import files, vocabulary
 from bert.engine import loaded_model
-from bert.errors import listing, plural
+from bert.errors import UserError, listing, plural
 from bert.export.new_folder import new_folder
 from bert.layers import POOLER
 from bert.models import (
@@ -130,6 +130,11 @@ def _read_weights(prefix, config, task):
   }
   known = {name for name in weights if tensor_name(name) or name in head}
   others = sorted(weights - known)
+  if changes := [name for name in others if name.startswith("bert/")]:
+    raise UserError(
+      f"{prefix} has {changes[0]}, which Hugging Face's format does not know; "
+      f"convert a model whose encoder is BERT's"
+    )
   if others:
     logging.warning("%s: not converted: %s", prefix, listing(others))
   reads_pooler = "cls/seq_relationship/output_weights" in head
@@ -191,7 +196,7 @@ def _vocab_files(folder, tokenizer) -> Contents:
     # To other programs, a byte order mark is a part of the first piece.
     content = files.read_bytes(path).removeprefix(codecs.BOM_UTF8)
     return {os.path.basename(path): content}
-  return {"vocab.txt": "".join(f"{piece}\n" for piece in tokenizer.vocab)}
+  return {"vocab.txt": vocabulary.vocab_text(tokenizer.vocab)}
 
 
 def _tokenizer_files(folder, model) -> Contents:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 import modeling
 from bert import variables
-from bert.data import files
+from bert.data import files, vocabulary
 from bert.export import text_graph, text_rows
 from bert.models import checkpoints, model_folder
 from bert.tasks.pretraining import task as pretraining
@@ -103,8 +103,7 @@ class Encoder(_Encoding):
       folder = tempfile.mkdtemp()
       weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
       path = os.path.join(folder, "vocab.txt")
-      pieces = (f"{piece}\n" for piece in model.tokenizer.vocab)
-      files.write_file(path, "".join(pieces))
+      files.write_file(path, vocabulary.vocab_text(model.tokenizer.vocab))
     self.vocab_file = tf.saved_model.Asset(path)
 
   @tf.function(autograph=False)

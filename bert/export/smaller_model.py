@@ -15,7 +15,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert import strict_json
-from bert.data import files, text_files
+from bert.data import files, text_files, vocabulary
 from bert.data.masked_text import MASK
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
@@ -90,7 +90,7 @@ def _cut_vocabulary(model, contents, lines):
     _cut_json(fields, {piece: index for index, piece in enumerate(pieces)})
     contents[name] = json.dumps(fields, ensure_ascii=False)
   else:
-    contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+    contents["vocab.txt"] = vocabulary.vocab_text(pieces)
   return [vocab[piece] for piece in pieces]
 
 

@@ -3,8 +3,9 @@
     tokenize = GraphTokenizer(tokenization.FullTokenizer("vocab.txt"))
     tokenize(tf.constant(["Unaffable!"]))  # [[[14477, 20961, 3468], [999]]]
 
-The ids are those of `FullTokenizer`, with which the tables of characters are
-made. Only the order of combining marks that are no accents is not normalized.
+The ids are those of its twin `tokenization.FullTokenizer`, which also makes the
+tables of characters; tests/export/test_text_graph.py compares them for random
+texts. Only the order of combining marks that are no accents is not normalized.
 """
 
 import functools

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from bert.data import records
+from bert.data import records, sequences
 from bert.export.text_graph import GraphTokenizer
 
 from bert.tasks.classification.examples import HEAD_PART
@@ -20,9 +20,10 @@ def _parts(pieces, rows, starts, ends):
 
 
 def _share_room(sizes_a, sizes_b, room):
-  """`sequences.share_room` for int64 [N] each."""
-  kept_a = tf.minimum(sizes_a, tf.maximum((room + 1) // 2, room - sizes_b))
-  return kept_a, tf.minimum(sizes_b, room - kept_a)
+  """`sequences.share_room` for tensors int64 [N]."""
+  return sequences.share_room(
+    sizes_a, sizes_b, room, least=tf.minimum, most=tf.maximum
+  )
 
 
 def _pack(segments, vocab, length=None, ends_empty=True):

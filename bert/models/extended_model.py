@@ -7,7 +7,7 @@ import numpy as np
 
 import modeling
 import tokenization
-from bert.data import files
+from bert.data import files, vocabulary
 from bert.models import checkpoints, model_folder
 
 # Have a row for each piece.
@@ -64,7 +64,7 @@ def write_extended_model(
       values[name] = grown
   contents = {
     "bert_config.json": config.to_json_string(),
-    "vocab.txt": "".join(f"{piece}\n" for piece in pieces),
+    "vocab.txt": vocabulary.vocab_text(pieces),
   }
   files.makedirs(output_dir)
   checkpoints.write_release(output_dir, values, contents)

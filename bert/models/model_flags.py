@@ -182,7 +182,7 @@ def release_files(
     fields["do_lower_case"] = lower_cases(flags)
   if is_json and not is_whole:
     pieces = tokenization.load_vocab(path)
-    contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+    contents["vocab.txt"] = vocabulary.vocab_text(pieces)
   elif path:
     name = "tokenizer.json" if is_whole else "vocab.txt"
     if flags.spm_model_file:

@@ -116,7 +116,7 @@ main h2 { margin-top: 2.25rem; }
   outline-offset: 1px; }
 #tokens bdi { overflow: hidden; text-overflow: ellipsis; white-space: pre;
   padding: .2em 0; }
-#tokens .value { color: var(--faint); font-size: .8rem;
+#tokens .value { font-size: .8rem;
   font-variant-numeric: tabular-nums; }
 .between { position: relative; }
 #lines { position: absolute; width: 100%; height: 100%; }

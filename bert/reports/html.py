@@ -66,37 +66,48 @@ def short(number: float, digits: int = 4) -> str:
     return {math.inf: "∞", -math.inf: "−∞"}.get(number, "NaN")
   if number == 0:
     return "0"
-  if 0.001 <= abs(number) < 1e6:
+  if max(0.001, 10**-digits) <= abs(number) < 1e6:
     return f"{number:.{digits}f}"
   return f"{number:.3g}"
 
 
-def data(number: float, digits: int = 4) -> str:
-  """A short number for the reader, with all digits for programs."""
+def decimals(number: float, rows: int) -> int:
+  """How many decimals of a metric the number of evaluated rows supports."""
+  return (3 if rows > 100 else 2) - (0 if abs(number) < 10 else 2)
+
+
+def data(number: float, digits: int = 4, rows: int | None = None) -> str:
+  """A short number for the reader, with all digits for programs.
+
+  With `rows`, it is a metric of so many rows, and their `decimals` count.
+  """
+  digits = digits if rows is None else decimals(number, rows)
   whole = isinstance(number, int | np.integer)
   exact = int(number) if whole else float(number)
   return f'<data value="{exact!r}">{short(exact, digits)}</data>'
 
 
-def key_figures(figures: Mapping[str, float], digits: int = 4) -> str:
-  """A row of cards, each with a name, as text, and a number."""
+def key_figures(figures: Mapping[str, float], rows: int = 0) -> str:
+  """A row of cards, each with a name, as text, and a metric of `rows` rows."""
   cards = "".join(
-    f"<div><dt>{escape(name)}</dt><dd>{data(number, digits)}</dd></div>"
+    f"<div><dt>{escape(name)}</dt><dd>{data(number, rows=rows)}</dd></div>"
     for name, number in figures.items()
   )
   return f'<dl class="figures">{cards}</dl>\n'
 
 
-def number_cell(number: float | None, digits: int = 4) -> str:
-  """A table cell with a number; None is not known."""
-  shown = "–" if number is None else data(number, digits)
+def number_cell(
+  number: float | None, digits: int = 4, rows: int | None = None
+) -> str:
+  """A table cell with a number as in `data`; None is not known."""
+  shown = "–" if number is None else data(number, digits, rows)
   return f'<td class="number">{shown}</td>'
 
 
-def number_row(name: str, numbers: Iterable[float | None]) -> list[str]:
-  """The cells of a row of numbers, whose name is code."""
-  head = row_head(f"<code>{escape(name)}</code>")
-  return [head, *map(number_cell, numbers)]
+def number_row(name: str, numbers: Iterable[float], rows: int) -> list[str]:
+  """The cells of a table row with a name and metrics of so many rows."""
+  cells = (number_cell(number, rows=rows) for number in numbers)
+  return [row_head(escape(name)), *cells]
 
 
 def row_head(content: str) -> str:
@@ -117,9 +128,9 @@ def table(
   """
   head = ""
   for column in columns:
-    kind = " class=number" if column.startswith("#") else ""
+    number = ' class="number"' if column.startswith("#") else ""
     text = escape(column.removeprefix("#"))
-    head += f'<th scope="col" dir="auto"{kind}>{text}</th>'
+    head += f'<th scope="col" dir="auto"{number}>{text}</th>'
   body = "\n".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
   return (
     f'<div class="scroll" tabindex="0" role="region" '
@@ -160,6 +171,7 @@ p { margin: .5rem 0; max-width: 44rem; }
 a { color: var(--blue); }
 code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
   overflow-wrap: anywhere; }
+th code { overflow-wrap: normal; }
 details { margin-top: .5rem; }
 summary { cursor: pointer; }
 .figures { display: grid; gap: .75rem; margin: 0;
@@ -180,6 +192,7 @@ tbody tr { border-top: 1px solid var(--line); break-inside: avoid; }
 tbody th { font-weight: 500; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number { white-space: nowrap; }
+@media (max-width: 40rem) { th, td { padding: .42rem .5rem; } }
 @media print {
   h2, h3 { break-after: avoid; }
   body { max-width: none; padding: 0; font-size: 10pt; }

@@ -48,7 +48,8 @@ def write(
   sections.append(("Metrics", _metric_table(evaluations)))
   for number, evaluation in enumerate(evaluations, 1):
     name = evaluation.name[:1].upper() + evaluation.name[1:]
-    sections.append((name, section(f"set-{number}", evaluation)))
+    if part := section(f"set-{number}", evaluation):
+      sections.append((name, part))
   sections.append(("Learning curves", _curves(history)))
   sections.append(("Flags and versions", _record(record)))
   header = "".join(
@@ -81,7 +82,7 @@ def _list(lines):
 
 def _key_figures(evaluation, judged):
   figures = {
-    _name(key): value
+    metric_name(key): value
     for key, value in evaluation.results.items()
     if key.startswith("eval_") or key in ("f1", "exact_match", "exact")
   }
@@ -89,15 +90,25 @@ def _key_figures(evaluation, judged):
   text = html.escape(evaluation.name)
   if judged:
     text += f": <strong>{html.escape(judged)}</strong>"
-  return f'<p class="set" dir="auto">{text}</p>\n' + html.key_figures(figures)
+  cards = html.key_figures(figures, _num_rows(evaluation))
+  return f'<p class="set" dir="auto">{text}</p>\n{cards}'
+
+
+def _num_rows(evaluation):
+  return next(iter(evaluation.counts.values()), 0)
 
 
 def _metric_table(evaluations):
   if not evaluations:
     return "<p>Nothing was evaluated.</p>"
   keys = dict.fromkeys(key for e in evaluations for key in sorted(e.results))
+  if "eval_loss" in keys:
+    keys.pop("loss", None)  # The same number.
+  count = min(map(_num_rows, evaluations))
   rows = [
-    html.number_row(key, [e.results.get(key) for e in evaluations])
+    html.number_row(
+      metric_name(key), [e.results.get(key) for e in evaluations], count
+    )
     for key in keys
   ]
   columns = ["metric", *(f"#{e.name}" for e in evaluations)]
@@ -111,32 +122,34 @@ def _curves(history):
     history, key=lambda tag: (tag != "loss", not tag.startswith("dev/"), tag)
   ):
     name = "development" if tag.startswith("dev/") else "training"
-    title = _name(tag.removeprefix("dev/"))
+    title = metric_name(tag.removeprefix("dev/"))
     if name == "development" and title != "loss":
       title = f"development: {title}"
     if len(history[tag]):
-      charts_of.setdefault(title.capitalize(), {})[name] = history[tag]
+      title = title[:1].upper() + title[1:]
+      charts_of.setdefault(title, {})[name] = history[tag]
   if not charts_of:
     return "<p>There is no training history.</p>"
-  figures, points = "", []
+  figures, rows = "", []
   for number, (title, lines) in enumerate(charts_of.items()):
-    if max(map(len, lines.values())) > 1:
+    if max(map(len, lines.values())) > 2:
       figures += _curve(f"curve-{number}", title, lines)
-    else:  # A single dot shows nothing.
-      points.append(f"{title}: {_last_values(lines)}")
-  grid = f'<div class="grid">{figures}</div>' if figures else ""
-  return grid + (_list(points) if points else "")
-
-
-def _last_values(lines):
-  return "; ".join(
-    f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
-    for name, points in lines.items()
-  )
+    else:  # Two dots are no curve.
+      rows += [
+        [text_cell(title), text_cell(name), *map(html.number_cell, point)]
+        for name, points in lines.items()
+        for point in points
+      ]
+  columns = ["curve", "set", "#step", "#value"]
+  table = html.table("Short curves", columns, rows) if rows else ""
+  return f'<div class="grid">{figures}</div>{table}' if figures else table
 
 
 def _curve(key, title, lines):
-  caption = _last_values(lines)
+  caption = "; ".join(
+    f"{name} {points[-1][1]:.4g} at step {points[-1][0]:,}"
+    for name, points in lines.items()
+  )
 
   def draw(figure):
     from matplotlib import ticker
@@ -152,6 +165,10 @@ def _curve(key, title, lines):
       )
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+    # Ticks that depend on the size of the axes would change after the layout.
+    axes.yaxis.set_major_locator(
+      ticker.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+    )
     axes.ticklabel_format(axis="y", scilimits=(-3, 5))
     if len(lines) > 1:
       axes.legend()
@@ -179,9 +196,10 @@ def examples_table(
 
 def label_table(scores: Mapping[str, Mapping], name: str = "Labels") -> str:
   """A table of precision, recall, F1 and support, by label."""
+  count = max((found["support"] for found in scores.values()), default=0)
   rows = [
     [html.row_head(html.escape(label))]
-    + [bar_cell(found[key]) for key in ("precision", "recall", "f1")]
+    + [bar_cell(found[key], count) for key in ("precision", "recall", "f1")]
     + [html.number_cell(found["support"])]
     for label, found in scores.items()
   ]
@@ -223,7 +241,7 @@ def _confused_pairs(counts, shares, labels):
       text_cell(labels[i]),
       text_cell(labels[j]),
       html.number_cell(int(wrong[i, j])),
-      bar_cell(shares[i, j]),
+      bar_cell(shares[i, j], 0),
     ]
     for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
     if wrong[i, j]
@@ -254,8 +272,9 @@ def _record(record):
   return page
 
 
-def _name(key):
-  return key.removeprefix("eval_").replace("_", " ")
+def metric_name(key: str) -> str:
+  """A metric's name in words: "F1 macro" for eval_f1_macro."""
+  return key.removeprefix("eval_").replace("_", " ").replace("f1", "F1")
 
 
 def text_cell(text: str) -> str:
@@ -263,9 +282,9 @@ def text_cell(text: str) -> str:
   return f'<td dir="auto">{html.escape(text)}</td>'
 
 
-def bar_cell(share: float) -> str:
-  """A number from 0 to 1 above a bar of that length."""
-  number = html.data(share)
+def bar_cell(share: float, rows: int) -> str:
+  """A share of so many rows, from 0 to 1, above a bar of that length."""
+  number = html.data(share, rows=rows)
   return f'<td class="number bar" style="--share:{share:.3f}">{number}</td>'
 
 
@@ -277,14 +296,19 @@ _CSS = """
 .set strong { color: var(--ink, inherit); font-weight: 600; }
 nav ol { display: flex; flex-wrap: wrap; gap: .25rem 1.4rem;
   margin: 1.75rem 0 0; padding: 0; list-style: none; }
-.bar { min-width: 6.5rem; background: linear-gradient(to right,
+.bar { min-width: 5rem; background: linear-gradient(to right,
   rgb(var(--hit) / .75) calc(var(--share) * 100%), rgb(var(--hit) / .15) 0)
   center bottom .2rem / calc(100% - 1.6rem) .2rem no-repeat; }
 .matrix td, .matrix thead th.number { text-align: center; min-width: 4rem;
   max-width: 9rem; overflow-wrap: break-word; }
-.matrix small { display: block; font-size: .75rem; opacity: .8; }
-.hit { background: rgb(var(--hit) / calc(var(--share) * .5)); }
-.miss { background: rgb(var(--miss) / calc(var(--share) * .6)); }
+.matrix small { display: block; font-size: .75rem; }
+.hit { background: rgb(var(--hit) / calc(var(--share) * .4)); }
+.miss { background: rgb(var(--miss) / calc(var(--share) * .4)); }
+@media (max-width: 40rem) {
+  .bar { min-width: 4rem; }
+  .errors .text { min-width: 13.5rem; }
+  .errors tbody th { max-width: 5.5rem; overflow-wrap: anywhere; }
+}
 .matrix tbody th { white-space: nowrap; vertical-align: middle;
   background: var(--card); position: sticky; left: 0; }
 """

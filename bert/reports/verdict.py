@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bert.reports import html
+
 _DRAWS = 500
 _RANGE = (2.5, 97.5)  # Percentiles of a range of 95 %.
 
@@ -42,13 +44,15 @@ class Verdict:
   high: float
 
   def __str__(self) -> str:
+    digits = html.decimals(self.value, self.sample.count)
     text = (
-      f"{self.sample.metric} {self.value:.3f} (95 % range {self.low:.3f} to "
-      f"{self.high:.3f}, {self.sample.count:,} {self.sample.unit}s)"
+      f"{self.sample.metric} {self.value:.{digits}f} (95 % range "
+      f"{self.low:.{digits}f} to {self.high:.{digits}f}, "
+      f"{self.sample.count:,} {self.sample.unit}s)"
     )
     if self.sample.baseline:
       name, score = self.sample.baseline
-      text += f"; {name} gives {score:.3f}"
+      text += f"; {name} gives {score:.{digits}f}"
     return text
 
   @property

@@ -21,14 +21,13 @@ import modeling
 from bert import runtimes
 from bert.contract.distillation import Distillation
 from bert.contract.task import RowSet, Task
-from bert.data import files, folder_lock, records
+from bert.data import files, folder_lock
 from bert.data.sequences import groups_of
 from bert.engine import (
   devices,
   graph_encoder as engines,
   inputs,
   precision_loss,
-  record_files,
   runner,
 )
 from bert.errors import UserError, plural
@@ -253,6 +252,8 @@ class Experiment:
       self._task.log_data(self._row_sets)
       for rows in self._row_sets.get("train", ()):
         data_checks.log_data_checks(rows, self._task)
+        for dev in self._row_sets.get("dev") or ():
+          data_checks.log_overlap(self._task, rows, dev)
 
   def _write_rows(self, split, suffix, examples):
     task, is_training = self._task, split == "train"
@@ -275,8 +276,7 @@ class Experiment:
         counts.append(len(rows_of_example))
         yield from rows_of_example
 
-    read = functools.cache(lambda: record_files.RecordFiles([path], spec))
-    num_rows = records.write_records(path, rows(), spec)
+    num_rows, read = inputs.write_rows(path, rows(), spec)
     devices.check_hosts_agree(
       self._settings.strategy,
       num_rows,
@@ -486,6 +486,8 @@ class Experiment:
       mean = float(np.mean(losses, dtype=np.float64))
       evaluation.results["loss"] = mean
     evaluation.results["global_step"] = model.global_step
+    if not evaluation.counts and rows.examples:
+      evaluation.counts = {"examples": len(rows.examples)}
     return evaluation
 
   def _write_results(self, model, rows, evaluation):
@@ -584,9 +586,6 @@ class Experiment:
       self._settings = self._settings.changed(output_dir=folder)
       self._make_row_sets()
       (rows,) = self._row_sets["train"]
-      for dev in self._row_sets.get("dev") or ():
-        if not self._task.finds_duplicates:
-          data_checks.log_overlap(rows, dev)
       return self._measure(rows)
 
   def _measure(self, rows):

@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from bert.contract import ops
 from bert.data import downloads, files, tables, text_files
 from bert.engine.loaded_model import LoadedModel, Texts
 from bert.errors import UserError, listing, plural
 from bert.models import model_folder
 from bert.search import vector_index
 from bert.search.vector_index import Header, Row, VectorIndex
-from bert.tasks.embeddings.data import text_of
 from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS
 
 Progress = Callable[[int], object]
@@ -87,9 +87,9 @@ def unit_vectors(
   answers: Sequence[Mapping], width: int | None = None
 ) -> np.ndarray:
   """The vectors of answers, cut and scaled to length 1: [answers, width]."""
-  vectors = np.stack([answer["vector"][:width] for answer in answers])
-  length = np.linalg.norm(vectors, axis=1, keepdims=True)
-  return vectors / np.where(length, length, 1)
+  return ops.unit_length(
+    np.stack([answer["vector"][:width] for answer in answers])
+  )
 
 
 def read_rows(
@@ -126,7 +126,7 @@ def read_rows(
     if text is None or not str(text).strip():
       empty.append(where)
       continue
-    text = text_of(text, where).strip()
+    text = tables.text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
     if key:
       tables.note_id(key, where, places)

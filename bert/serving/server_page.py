@@ -55,15 +55,16 @@ function element(tag, kind, text) {
 function percent(number) { return (100 * number).toFixed(1) + " %"; }
 
 function bars(names, numbers) {
-  names.forEach((name, i) => {
+  const order = [...names.keys()].sort((a, b) => numbers[b] - numbers[a]);
+  for (const i of order) {
     const row = element("div", "row"), track = element("div", "track");
     const bar = element("div", "bar");
     bar.style.width = 100 * numbers[i] + "%";
     track.append(bar);
-    row.append(element("span", "", name), track,
+    row.append(element("span", "", names[i]), track,
                element("span", "number", percent(numbers[i])));
     result.append(row);
-  });
+  }
 }
 
 // The text with the spans from start to end marked. Offsets count characters;
@@ -194,7 +195,8 @@ def page(name: str, form: Form) -> str:
 
 
 def _field(field):
-  name = shown = html.escape(field.name)
+  name = html.escape(field.name)
+  shown = html.escape(field.name.replace("_", " ").capitalize())
   attributes = f'name="{name}" dir="auto"'
   if field.is_list:
     attributes += ' data-list="1"'

@@ -1,20 +1,20 @@
 """Warnings about rows that a model is to be trained on."""
 
 import contextlib
-import hashlib
 import logging as std_logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from bert.contract.task import RowSet, Task
+from bert.data.text_hashes import hash_texts
 from bert.engine import record_files
 from bert.errors import plural
 
-# Rows that are looked at, and rows that are searched for those of another set.
-_MAX_ROWS, _MAX_HASHES = 10_000, 1_000_000
+# Rows that are looked at.
+_MAX_ROWS = 10_000
 
 # Shares from which on a warning is due.
 _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
@@ -64,30 +64,33 @@ def log_data_checks(rows: RowSet, task: Task) -> None:
     _check_labels(rows, features["label_ids"], feature, task)
 
 
-def log_overlap(train: RowSet, dev: RowSet) -> None:
-  """Warns of rows that are in both sets, whatever their labels are."""
-  if train.read() is dev.read():  # The same files, which the user knows.
+def log_overlap(task: Task, train: RowSet, dev: RowSet) -> None:
+  """Logs how many examples of `dev` have the texts of one of `train`."""
+  count = sum(1 for _ in task.texts(dev))
+  if not count:
     return
-  seen = set(_hashes(train))
-  hashes = _hashes(dev)
-  count = sum(h in seen for h in hashes)
-  if count:
-    share = f"{count:,} of {plural(len(hashes), 'row')}"
-    _warn(dev, f"{share} ({count / len(hashes):.1%}) are in the {train.name}")
+  seen = {hash_texts(texts) for _, texts in task.texts(train)}
+  found = find_seen(task, dev, seen)
+  message = (
+    f"{task.name}{dev.suffix}: {len(found)} of the "
+    f"{plural(count, 'development example')} ({100 * len(found) / count:.1f} %)"
+    f" are also in the training set"
+  )
+  if found:
+    logging.warning(
+      "%s, starting with %s; the metrics are too optimistic", message, found[0]
+    )
+  else:
+    logging.info(message)
 
 
-def _hashes(rows):
-  """A hash of the pieces and segments of each row."""
-  found, hashes = rows.read(), []
-  count = min(rows.num_rows, _MAX_HASHES)
-  for start in range(0, count, _MAX_ROWS):
-    features = _read(found, np.arange(start, min(start + _MAX_ROWS, count)))
-    columns = [features[name] for name in ("input_ids", "segment_ids")]
-    hashes += [
-      hashlib.blake2b(b"".join(map(bytes, row)), digest_size=16).digest()
-      for row in zip(*columns, strict=True)
-    ]
-  return hashes
+def find_seen(task: Task, rows: RowSet, hashes: Collection[bytes]) -> list[str]:
+  """Where the examples are whose texts have one of the hashes."""
+  if not hashes:
+    return []
+  return [
+    where for where, texts in task.texts(rows) if hash_texts(texts) in hashes
+  ]
 
 
 def _read(found, index):

@@ -155,7 +155,7 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
     else:
       assert not path.exists()
   assert downloads.local_path("hf://org/model@v1") == folder
-  bodies = [path for method, path, _ in hub.requests if method == "GET"]
+  bodies = [path for method, path in hub.requests if method == "GET"]
   assert len([path for path in bodies if "/resolve/" in path]) == 7
   downloads.use_cache_only(True)
   hub.requests.clear()
@@ -174,9 +174,19 @@ def test_errors_of_the_hub_are_one_line(hub):
     with pytest.raises(UserError, match=wanted) as error:
       downloads.local_path(name)
     assert "\n" not in str(error.value)
-  downloads.use_cache_only(True)
-  with pytest.raises(UserError, match=r"not in the cache .* omit --offline"):
-    downloads.local_path("hf://org/model")
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("variable", [False, True])
+def test_only_what_was_given_is_to_be_omitted(monkeypatch, offline, variable):
+  constants = huggingface_hub.constants
+  monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+  monkeypatch.setattr(constants, "HF_HUB_OFFLINE", variable)
+  downloads.use_cache_only(offline)
+  remedy = "unset HF_HUB_OFFLINE" if variable else "check the network"
+  remedy = "omit --offline" if offline else remedy
+  with pytest.raises(UserError, match=f"not in the cache .*; {remedy}, or"):
+    downloads.local_path("hf://org/absent")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,31 @@ class TestRowsOfAFile:
     assert held < os.path.getsize(path) / 2
 
 
+def test_rows_of_memory_and_of_their_file_form_equal_batches(
+  tmp_path, monkeypatch
+):
+  """In several windows of several blocks, the last of them smaller."""
+  monkeypatch.setattr(record_files, "BLOCK_ROWS", 7)
+  monkeypatch.setattr(inputs, "WINDOW_ROWS", 20)
+  rows = [make_row(n, n * 13 % (SEQ_LENGTH + 1)) for n in range(50)]
+  records.write_records(str(tmp_path / "wanted"), rows, SPEC)
+  batches = []
+  for limit, kind in ((2**20, inputs.Rows), (0, record_files.RecordFiles)):
+    monkeypatch.setattr(inputs, "MEMORY_BYTES", limit)
+    path = tmp_path / f"rows-{limit}"
+    count, read = inputs.write_rows(str(path), iter(rows), SPEC)
+    assert count == 50
+    assert type(read()) is kind
+    assert path.read_bytes() == (tmp_path / "wanted").read_bytes()
+    found = batches_of(read(), {"batch_size": 4}, 40, is_training=True)
+    batches.append(found + batches_of(read(), {"batch_size": 4}))
+  assert len(batches[0]) == 40 + 13
+  for one, other in zip(*batches, strict=True):
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+      np.testing.assert_array_equal(value, other[name])
+
+
 class TestReadBatch:
   def read(self, rows, *args, spec=SPEC, **kwargs):
     serialized = [records.encode_row(row, spec) for row in rows]

@@ -2,14 +2,17 @@
 
 import contextlib
 
+import hypothesis
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from hypothesis import strategies as st
 from scipy import special
 
 import modeling
 from bert import variables
+from bert.data import records
 from bert.engine import onnx_graph
 from bert.engine.onnx_graph import POOLED, OnnxGraph
 from bert.errors import UserError
@@ -25,21 +28,79 @@ EXPECTED = {
 }
 
 
+def _run(graph, outputs, inputs):
+  session = onnxruntime.InferenceSession(
+    graph.to_bytes(), providers=["CPUExecutionProvider"]
+  )
+  return session.run(outputs, inputs)
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_activations(name):
   graph = OnnxGraph({})
   x = graph.add("Cast", graph.input("x", ["n"]), to=graph.float_kind)
   graph.output("y", graph.activation(x, name), ["n"])
-  session = onnxruntime.InferenceSession(
-    graph.to_bytes(), providers=["CPUExecutionProvider"]
-  )
-  (found,) = session.run(["y"], {"x": X})
+  (found,) = _run(graph, ["y"], {"x": X})
   np.testing.assert_allclose(found, EXPECTED[name], atol=2e-6)
 
 
 def test_an_activation_that_only_tensorflow_has():
-  with pytest.raises(UserError, match=r"'silu' .* bert/training/onnx_graph"):
+  with pytest.raises(UserError, match=r"'silu' .* bert/engine/onnx_graph"):
     OnnxGraph({}).activation("x", "silu")
+
+
+@st.composite
+def _configs(draw):
+  heads, layers = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+  groups = [n for n in range(1, layers + 1) if layers % n == 0]
+  return modeling.BertConfig(
+    vocab_size=draw(st.integers(1, 20)),
+    hidden_size=heads * draw(st.integers(8, 12)),
+    num_hidden_layers=layers,
+    num_attention_heads=heads,
+    intermediate_size=draw(st.integers(1, 9)),
+    hidden_act=draw(st.sampled_from(sorted(EXPECTED))),
+    max_position_embeddings=9,
+    type_vocab_size=draw(st.integers(0, 3)),
+    layer_norm_eps=draw(st.sampled_from([1e-12, 1e-5])),
+    embedding_size=draw(st.none() | st.integers(8, 12)),
+    num_hidden_groups=draw(st.none() | st.sampled_from(groups)),
+    position_offset=draw(st.integers(0, 2)),
+    pooler_act=draw(st.sampled_from(["tanh", "gelu"])),
+  )
+
+
+@hypothesis.settings(max_examples=10, deadline=None)
+@hypothesis.given(_configs(), st.integers(0, 2**32 - 1), st.booleans())
+def test_any_encoder_is_that_of_modeling(config, seed, has_layers):
+  draw, store = np.random.default_rng(seed), variables.VariableStore()
+  shape = draw.integers(1, [4, 8])
+  sizes = config.vocab_size, max(config.type_vocab_size, 1)
+  ids, types = (draw.integers(size, size=shape) for size in sizes)
+  mask = np.arange(shape[1]) < draw.integers(1, shape[1] + 1, [shape[0], 1])
+  rows = dict(zip(records.SEQUENCES, (ids, np.int64(mask), types), strict=True))
+
+  def compute():
+    bert = modeling.BertModel(config, False, *rows.values())
+    return bert.get_all_encoder_layers(), bert.get_pooled_output()
+
+  with store:
+    compute()  # Creates the variables.
+    for _, variable in store.items():
+      variable.assign(draw.normal(scale=0.5, size=variable.shape))
+    layers, pooled = compute()
+  expected = {onnx_graph.POOLED: pooled}
+  if has_layers:
+    names = map(onnx_graph.layer_name, range(len(layers)))
+    expected.update(zip(names, layers, strict=True))
+  graph = OnnxGraph({name: v.numpy() for name, v in store.items()})
+  inputs = onnx_graph.sequence_inputs(graph)
+  outputs = onnx_graph.encoder(graph, config, inputs, expected)
+  for name, output in outputs.items():
+    graph.output(name, output, [None] * expected[name].ndim)
+  found = _run(graph, list(outputs), rows)
+  for name, array in zip(outputs, found, strict=True):
+    np.testing.assert_allclose(array, expected[name], atol=1e-4)
 
 
 class _Pooled(modeling.BertModel):

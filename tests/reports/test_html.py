@@ -120,6 +120,7 @@ def test_tables_and_cards_escape_names():
   page = Page(
     html.table("a <b>", ["x", "#<b>"], [row]) + html.key_figures({"<b>": 3})
   )
+  assert page.named("table") == [{"class": "plain"}]
   assert page.tables["a <b>"] == [["x", "<b>"], ["one", "0.2"]]
   assert "b" not in {tag for tag, _ in page.tags}
   assert page.numbers() == [0.25, 3]

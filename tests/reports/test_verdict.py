@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from web_page import Page
+
 from bert.reports import training_page, verdict
 from bert.tasks.classification import (
   labels as label_types,
@@ -51,7 +53,7 @@ def test_few_rows_that_are_as_good_as_the_baseline():
   judged = verdict.judge(
     shares([1] * 7 + [0] * 3, baseline=("always 'a'", 0.7), advice=("Sleep.",))
   )
-  assert str(judged).endswith(", 10 rows); always 'a' gives 0.700")
+  assert str(judged).endswith(", 10 rows); always 'a' gives 0.70")
   baseline, rows, last = judged.advice
   assert "not clearly better than the baseline" in baseline
   assert "more than 10 rows" in rows
@@ -191,14 +193,14 @@ def test_the_page_begins_with_the_result(tmp_path):
     "A run",
     [evaluation],
     classification.section,
-    {"loss": [(1, 0.5), (2, 0.4)], "dev/eval_accuracy": [(2, 2 / 3)]},
+    {"loss": [(1, 0.5), (2, 0.4), (3, 0.3)], "dev/eval_accuracy": [(2, 2 / 3)]},
     {},
     verdicts={"dev set": judged},
     warnings=["2 of the 3 <rows> are also in the training set"],
   )
   text = path.read_text("utf-8")
   order = (
-    "3 rows); always &#x27;a&#x27; gives 0.667",
+    "3 rows); always &#x27;a&#x27; gives 0.67",
     "2 of the 3 &lt;rows&gt;",
     "What to try next</h2>",
     "Metrics</h2>",
@@ -207,6 +209,8 @@ def test_the_page_begins_with_the_result(tmp_path):
   )
   places = [text.index(part) for part in order]
   assert places == sorted(places)
-  # A curve of one point is a line of text.
+  # A curve of one point is a row of a table.
   assert text.count("<figure") == 2  # The loss and the calibration.
-  assert "development 0.6667 at step 2" in text
+  assert Page(text).tables["Short curves"][1:] == [
+    ["Development: accuracy", "development", "2", "0.6667"]
+  ]

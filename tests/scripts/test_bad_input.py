@@ -379,7 +379,7 @@ def test_flags_that_are_not_used_are_named(files, command, warnings):
 def test_a_fault_of_the_program_keeps_its_traceback(tmp_path):
   script = tmp_path / "faulty.py"
   script.write_text(
-    "from bert.training import startup\n\n"
+    "from bert.scripts import startup\n\n"
     "def main(flags):\n"
     "  raise ValueError('not the fault of the user')\n\n"
     "run, command = startup.script(main, {})\n"
@@ -416,7 +416,7 @@ def test_a_full_device_is_one_line_with_a_remedy(tmp_path, fault, line):
   script.write_text(
     "import tensorflow as tf\n"
     "from bert.errors import UserError\n"
-    "from bert.training import startup\n\n"
+    "from bert.scripts import startup\n\n"
     "def main(flags):\n"
     f"  raise {fault}\n\n"
     "run, command = startup.script(main, {})\n"

@@ -71,7 +71,7 @@ def test_every_script_is_a_command():
     name
     for name, (folder, _) in MODULES.items()
     if name.startswith("bert.commands.")
-    or (folder == "scripts" and name in ALIASES)
+    or (folder == "commands" and name in ALIASES)
   }
   assert listed == made
   launchers = {path.stem for path in ROOT.glob("*.py")} - {*ALIASES}

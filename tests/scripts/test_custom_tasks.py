@@ -207,8 +207,8 @@ def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
   accuracy = _results(folder)["eval_accuracy"]
   usual = max(np.bincount([[*PAIR_COUNTS].index(row[3]) for row in dev])) / 8
   (line,) = re.findall(r"dev set: (accuracy \d.*)", log)
-  assert line.startswith(f"accuracy {accuracy:.3f} (95 % range ")
-  assert line.endswith(f"gives {usual:.3f}")
+  assert line.startswith(f"accuracy {accuracy:.2f} (95 % range ")
+  assert line.endswith(f"gives {usual:.2f}")
   page = (folder / "report.html").read_text(encoding="utf-8")
   assert page.index("95 % range") < page.index("Warnings about the data")
   assert "2 of the 8 development examples (25.0 %) are also in the" in page

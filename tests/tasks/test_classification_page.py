@@ -159,8 +159,8 @@ def test_ids_are_unique_and_what_refers_to_them_finds_them(write):
 
 def test_charts_have_names_and_the_colors_of_the_page(page):
   drawn = page.named("svg")
-  # Loss, accuracy, rate, norm, speed; calibration.
-  assert len(drawn) == 6
+  # Loss, rate, norm, speed; calibration.
+  assert len(drawn) == 5
   for chart in drawn:
     assert chart["role"] == "img"
     assert chart["aria-label"]
@@ -177,9 +177,9 @@ def test_metrics_are_those_given(write):
   )
   assert page.tables["Metrics"] == [
     ["metric", "development set", "mismatched set"],
-    ["eval_accuracy", "0.8652", "–"],
-    ["eval_loss", "0.3125", "–"],
-    ["eval_f1", "–", "0.7188"],
+    ["accuracy", "0.87", "–"],
+    ["loss", "0.31", "–"],
+    ["F1", "–", "0.72"],
   ]
   for number in (0.8652341, 0.3125, 0.71875):
     assert number in page.numbers()
@@ -188,8 +188,8 @@ def test_metrics_are_those_given(write):
 def test_labels_and_confusions_are_counted(page):
   # Of "no": 1 right, 1 taken for "yes". Of "yes": the same.
   assert page.tables["Labels"][1:] == [
-    ["no", "0.5000", "0.5000", "0.5000", "2"],
-    ["yes", "0.5000", "0.5000", "0.5000", "2"],
+    ["no", "0.50", "0.50", "0.50", "2"],
+    ["yes", "0.50", "0.50", "0.50", "2"],
   ]
   assert page.tables["Confusion matrix"] == [
     ["true ↓ predicted →", "no", "yes"],
@@ -201,10 +201,10 @@ def test_labels_and_confusions_are_counted(page):
 def test_a_threshold_leaves_the_more_probable_rows(page):
   # Of 0.75, 0.625, 0.75 and 0.875, the second and the last are wrong.
   assert page.tables["Rows above a threshold"][1:] == [
-    ["0.5", "1.0000", "0.5000"],
-    ["0.6", "1.0000", "0.5000"],
-    ["0.7", "0.7500", "0.6667"],
-    ["0.8", "0.2500", "0"],
+    ["0.5", "1.00", "0.50"],
+    ["0.6", "1.00", "0.50"],
+    ["0.7", "0.75", "0.67"],
+    ["0.8", "0.25", "0"],
   ]
 
 
@@ -217,8 +217,8 @@ def test_many_labels_have_a_table_of_what_is_confused_most(write):
   )
   assert "Confusion matrix" not in page.tables
   assert page.tables["Most confused labels"][1:] == [
-    ["label 7", "label 3", "2", "1.0000"],
-    ["label 5", "label 4", "1", "0.5000"],
+    ["label 7", "label 3", "2", "1.00"],
+    ["label 5", "label 4", "1", "0.50"],
   ]
 
 
@@ -260,7 +260,7 @@ def test_the_initial_model_is_compared_with(write):
   page = write(four_rows(initial=initial, num_new=2))
   assert page.tables[title] == [
     ["metric", "initial model", "this model"],
-    ["eval_accuracy", "0.6250", "0.8652"],
+    ["accuracy", "0.62", "0.87"],
   ]
   left_out = "2 rows with labels that are new to it are left out."
   assert left_out in "".join(page.text)
@@ -279,8 +279,8 @@ def test_no_more_than_fifty_errors(write):
 def test_multilabel(write):
   page = write(multilabel())
   assert page.tables["Labels"][1:] == [
-    ["angry", "0.5000", "1.0000", "0.6667", "1"],
-    ["short", "0.5000", "1.0000", "0.6667", "1"],
+    ["angry", "0.50", "1.00", "0.67", "1"],
+    ["short", "0.50", "1.00", "0.67", "1"],
     ["never", "0", "0", "0", "0"],
   ]
   assert "Confusion matrix" not in page.tables
@@ -347,10 +347,15 @@ def test_curves_say_where_they_end(page):
   labels = [a["aria-label"] for a in page.named("svg")]
   assert [label for label in labels if "at step" in label] == [
     "Loss: training 0.25 at step 30; development 0.5 at step 30",
-    "Development: accuracy: development 0.75 at step 30",
     "Examples/s: training 32 at step 30",
     "Gradient norm: training 0.5 at step 30",
     "Learning rate: training 0 at step 30",
+  ]
+  # Two points are no curve.
+  assert page.tables["Short curves"] == [
+    ["curve", "set", "step", "value"],
+    ["Development: accuracy", "development", "15", "0.5000"],
+    ["Development: accuracy", "development", "30", "0.7500"],
   ]
 
 
@@ -374,7 +379,7 @@ def test_run_that_diverged(write):
     multilabel(probabilities=np.full((3, 3), np.nan), losses=[1, np.nan, 3]),
     history=history,
   )
-  assert ["eval_loss", "NaN", "–", "–", "–"] in page.tables["Metrics"]
+  assert ["loss", "NaN", "–", "–", "–"] in page.tables["Metrics"]
   text = "".join(page.text)
   assert "The expected calibration error is NaN." in text
   # The row of a NaN loss comes first.

@@ -381,7 +381,7 @@ def test_a_release_is_downloaded_by_name(folder, filler, tmp_path, monkeypatch):
   with loopback.serve({path: [loopback.Answer(content.getvalue())]}) as server:
     monkeypatch.setattr(downloads, "_RELEASES_URL", f"{server.url}/bert_models")
     found = bert.load(name, "fill_mask", top_k=4)("the [MASK] would be")
-    assert [path for _, path, _ in server.requests] == [path]
+    assert [path for _, path in server.requests] == [path]
   downloads.use_cache_only(False)
   assert found["text"] == filler("the [MASK] would be")["text"]
   assert [p.name for p in (tmp_path / "cache" / "models").iterdir()] == [name]

@@ -291,13 +291,13 @@ def test_scores_of_version_2(write):
   )
   assert page.tables["Scores"] == [
     ["questions", "exact match", "F1", "number"],
-    ["with an answer", "50.00", "75.00", "2"],
-    ["without an answer", "25.00", "25.50", "3"],
+    ["with an answer", "50", "75", "2"],
+    ["without an answer", "25", "26", "3"],
   ]
   numbers = page.numbers()
   assert numbers[:3] == [60, 70.128, 1]
   assert numbers[-2:] == [0.5, 1.5]
-  assert "70.13" in page.text
+  assert "70" in page.text
 
 
 def test_needs_nothing_beside_it(write, tmp_path):

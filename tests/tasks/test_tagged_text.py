@@ -149,12 +149,12 @@ class TestNumberedWords:
 def test_json_lines(tmp_path, key):
   rows = [
     {"tokens": ["a", "b"], key: ["X", "Y"], "document": 0},
-    {"tokens": ["c"], key: [3], "document": 0},
+    {"tokens": [7], key: [3], "document": 0},
     {"tokens": ["e"], key: ["X"]},
   ]
   path = write(tmp_path, "\n".join(map(json.dumps, rows)), "a.jsonl")
   found = tagged_text.read_sentences(path, True)
-  assert [s.words for s in found] == [["a", "b"], ["c"], ["e"]]
+  assert [s.words for s in found] == [["a", "b"], ["7"], ["e"]]
   assert [s.labels for s in found] == [["X", "Y"], ["3"], ["X"]]
   assert found[0].document == found[1].document != found[2].document
 
@@ -175,6 +175,7 @@ def test_json_lines(tmp_path, key):
     ("a.jsonl", "{\n", "a.jsonl:1"),
     ("a.jsonl", '{"tokens": []}', r"a.jsonl:1: tokens is \[\]; pass a"),
     ("a.jsonl", '{"tokens": [" "], "labels": ["O"]}', "a.jsonl:1: tokens"),
+    ("a.jsonl", '{"tokens": [true], "labels": ["O"]}', "a.jsonl:1: tokens"),
     ("a.jsonl", '{"tokens": ["a\\nb"], "labels": ["O"]}', "line breaks"),
     ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: labels .* is missing"),
     ("a.jsonl", '{"tokens": ["a"], "labels": [""]}', "labels .* is .*; pass a"),

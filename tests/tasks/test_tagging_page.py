@@ -103,13 +103,7 @@ def test_the_confusion_of_types_has_missed_and_false_entities():
     ["PER", "00%", "00%", "00%", "1100%"],
     ["no entity", "00%", "1100%", "00%", "00%"],
   ]
-  assert page.tables["Entities"][1] == [
-    "all",
-    "0.3333",
-    "0.3333",
-    "0.3333",
-    "3",
-  ]
+  assert page.tables["Entities"][1] == ["all", "0.33", "0.33", "0.33", "3"]
 
 
 def test_labels_without_entities_are_confused_and_marked_by_word():

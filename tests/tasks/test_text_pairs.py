@@ -69,13 +69,17 @@ def test_scores_and_labels(tmp_path):
   [
     ({"text_b": " "}, {}, "x.jsonl:2: --text_b_column=text_b is ' '; pass a"),
     ({"text_a": None}, {}, "x.jsonl:2: --text_a_column=text_a is missing; p"),
-    ({"text_a": 3}, {}, "x.jsonl:2: --text_a_column=text_a is 3; pass a text"),
+    (
+      {"text_a": [3]},
+      {},
+      r"x.jsonl:2: --text_a_column=text_a is \[3\]; pass a",
+    ),
     ({}, {"text_a_column": "q"}, "--text_a_column=q: .* has no such column"),
     ({}, {"negative_column": "n,m"}, "--negative_column=m: .* no such column"),
     ({"s": "high"}, {"score_column": "s"}, "x.jsonl:2: --score_column=s is"),
     ({"s": "nan"}, {"score_column": "s"}, "'nan'; pass a number"),
     ({"s": 0.5}, {"label_column": "s"}, "--label_column=s is 0.5; pass 0 or 1"),
-    ({"n": 3}, {"negative_column": "n"}, "--negative_column=n is 3; pass a"),
+    ({"n": {}}, {"negative_column": "n"}, "--negative_column=n is {}; pass a"),
   ],
 )
 def test_wrong_rows_are_named(tmp_path, row, columns, wanted):

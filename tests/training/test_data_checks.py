@@ -126,17 +126,31 @@ def test_skewed_labels_of_which_a_row_may_have_several(warnings):
   assert warnings(row_set(WORDS, [[1, 0, 0], [0, 0, 1]] * 50, feature)) == []
 
 
-def test_rows_in_both_sets(caplog):
-  train = row_set([[2, 3], [1, 3], [1]], [0, 1, 1])
-  dev = row_set([[1, 3], [3, 1], [1, 3, 3], [2, 3]], [0] * 4, split="dev")
-  data_checks.log_overlap(train, dev)
-  (record,) = caplog.records
-  assert record.getMessage() == (
-    "dev set: 2 of 4 rows (50.0%) are in the train set"
+def test_examples_in_both_sets(caplog):
+  """Their texts are compared, whatever labels and white space they have."""
+  texts = [["a b", "a", "b"], ["a  b ", "c", "b", "A"], ["c"]]
+  train, dev, other = (
+    RowSet(
+      split, "", [{"text": t, "label": n} for n, t in enumerate(of)], None, 0
+    )
+    for split, of in zip(("train", "dev", "dev"), texts, strict=True)
   )
-  caplog.clear()
-  data_checks.log_overlap(row_set([[3]]), dev)
-  assert not caplog.records
+  named = task(name="Some")
+  with caplog.at_level(logging.INFO, "absl"):
+    data_checks.log_overlap(named, train, dev)
+    data_checks.log_overlap(named, train, other)
+  assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+    (
+      "WARNING",
+      "Some: 2 of the 4 development examples (50.0 %) are also in the training "
+      "set, starting with example 0; the metrics are too optimistic",
+    ),
+    (
+      "INFO",
+      "Some: 0 of the 1 development example (0.0 %) are also in the training "
+      "set",
+    ),
+  ]
 
 
 def test_labels_of_a_regression_are_no_classes(warnings):

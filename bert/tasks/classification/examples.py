@@ -38,6 +38,11 @@ class InputExample:
   label: str | None = None
   where: str | None = None  # its source, "path:line"
 
+  @property
+  def texts(self) -> tuple[str, str]:
+    """Its texts; the second is empty if there is one only."""
+    return self.text_a, self.text_b or ""
+
   def __str__(self) -> str:
     """Its name in messages."""
     return self.where or f"example {self.guid}"
@@ -269,9 +274,7 @@ def input_fn_builder(
   rows = inputs.Rows(
     map(feature_row, features), feature_spec(seq_length, label_type)
   )
-  return inputs.input_fn_from_rows(
-    rows, is_training, drop_remainder, in_order=True
-  )
+  return inputs.input_fn_from_rows(rows, is_training, drop_remainder)
 
 
 def without_label(example: InputExample) -> InputExample:

@@ -1,7 +1,6 @@
 """report.html: the learning curves, metrics and errors of a classifier."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,7 +135,11 @@ def _comparison(evaluation):
   if not evaluation.initial:
     return ""
   title = "Comparison with the initial model"
-  rows = itertools.starmap(html.number_row, evaluation.initial.items())
+  count = len(evaluation.examples)
+  rows = [
+    html.number_row(training_page.metric_name(name), numbers, count)
+    for name, numbers in evaluation.initial.items()
+  ]
   columns = ["metric", "#initial model", "#this model"]
   text = "The model that this training started from, on the same rows."
   if evaluation.num_new:
@@ -151,12 +154,13 @@ def _calibration(key, evaluation):
   if several:
     subject, share = "each label of each example", "share with the label"
   bins = _bins(evaluation, evaluation.probabilities)
-  error = html.data(bins["expected_calibration_error"])
+  name, count = "expected_calibration_error", len(evaluation.examples)
+  error = html.data(bins[name], rows=count)
   text = f"The expected calibration error is {error}."
   before = None
   if evaluation.uncalibrated is not None:
     before = _bins(evaluation, evaluation.uncalibrated)
-    error = html.data(before["expected_calibration_error"])
+    error = html.data(before[name], rows=count)
     text += f" Before the calibration, it was {error}."
 
   def draw(figure):
@@ -193,7 +197,7 @@ def _thresholds(evaluation):
     kept = probabilities >= threshold
     if kept.any():
       numbers = (np.mean(kept), np.mean(correct[kept]))
-      rows.append(html.number_row(f"{threshold:g}", numbers))
+      rows.append(html.number_row(f"{threshold:g}", numbers, len(correct)))
   columns = ("probability at least", "#share of the rows", "#their accuracy")
   return html.table("Rows above a threshold", columns, rows) if rows else ""
 

@@ -1,23 +1,17 @@
 """The rows that a model and the models before it have seen, as hashes.
 
 task.json keeps them, so that a later training never evaluates on rows that an
-earlier one was trained on. A hash is one of texts, not of labels: a row whose
-label was corrected stays where it was.
+earlier one was trained on.
 """
 
-import base64
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from absl import logging
 
+from bert.data import text_hashes
 from bert.errors import plural
 from bert.tasks.classification.examples import InputExample
-
-# Bytes of a hash. One in 280 million rows has a hash of a million others.
-_SIZE = 6
 
 
 class SeenRows(NamedTuple):
@@ -41,24 +35,8 @@ NO_ROWS = SeenRows()
 
 
 def row_hash(example: InputExample) -> bytes:
-  """The hash of an example's texts; white space does not matter."""
-  texts = (example.text_a, example.text_b or "")
-  content = json.dumps([" ".join(text.split()) for text in texts])
-  return hashlib.blake2b(content.encode(), digest_size=_SIZE).digest()
-
-
-def encode(hashes: Iterable[bytes]) -> str:
-  """Hashes as text."""
-  return base64.b64encode(b"".join(sorted(hashes))).decode()
-
-
-def decode(text: str) -> frozenset[bytes]:
-  """The inverse of `encode`; raises ValueError for another text."""
-  joined = base64.b64decode(text, validate=True)
-  if len(joined) % _SIZE:
-    raise ValueError(f"{len(joined)} bytes are not hashes of {_SIZE} bytes")
-  starts = range(0, len(joined), _SIZE)
-  return frozenset(joined[start : start + _SIZE] for start in starts)
+  """The hash of an example's texts."""
+  return text_hashes.hash_texts(example.texts)
 
 
 def log_missing(
@@ -76,20 +54,4 @@ def log_missing(
       name,
       len(missing),
       plural(len(trained_on), "row"),
-    )
-
-
-def log_seen(
-  name: str, dev: Sequence[InputExample], trained_on: frozenset[bytes]
-) -> None:
-  """Warns of development examples that a model was trained on before."""
-  found = [e for e in dev if row_hash(e) in trained_on] if trained_on else []
-  if found:
-    logging.warning(
-      "%s: the model that this run starts from was trained on %d of the %s, "
-      "starting with %s; the metrics are too optimistic",
-      name,
-      len(found),
-      plural(len(dev), "development example"),
-      found[0],
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from absl import logging
 
-from bert.data.tables import read_table, wrong_cell
+from bert.data.tables import as_text, read_table, wrong_cell
 from bert.errors import UserError, listing, plural
 from bert.tasks.classification import seen_rows
 from bert.tasks.classification.examples import DataProcessor, InputExample
@@ -236,7 +236,7 @@ class TableProcessor(DataProcessor):
     """The value of a cell as a field of InputExample."""
     several = field == "label" and self.kind == Multilabel.kind
     is_list = several and isinstance(value, list)
-    parts = [_plain(part) for part in (value if is_list else [value])]
+    parts = [as_text(part) for part in (value if is_list else [value])]
     if None not in parts:
       if field.startswith("text"):
         return parts[0]
@@ -327,7 +327,7 @@ def log_doubtful_labels(
     return
   first, found, spellings = {}, [], collections.defaultdict(list)
   for example in train:
-    earlier = first.setdefault((example.text_a, example.text_b), example)
+    earlier = first.setdefault(row_hash(example), example)
     pair = [{*_labels_of(e, label_type.kind)} for e in (earlier, example)]
     if pair[0] != pair[1]:
       found.append((example, example.label, earlier, earlier.label))
@@ -347,24 +347,6 @@ def log_doubtful_labels(
         "if they are one",
         listing(names),
       )
-
-
-def log_duplicates(
-  task: str, train: Iterable[InputExample], dev: Sequence[InputExample]
-) -> None:
-  """Logs how many development examples have the texts of training examples."""
-  seen = {(example.text_a, example.text_b) for example in train}
-  found = [e for e in dev if (e.text_a, e.text_b) in seen]
-  message = (
-    f"{task}: {len(found)} of the {plural(len(dev), 'development example')} ("
-    f"{100 * len(found) / max(len(dev), 1):.1f} %) are also in the training set"
-  )
-  if found:
-    logging.warning(
-      "%s, starting with %s; the metrics are too optimistic", message, found[0]
-    )
-  else:
-    logging.info(message)
 
 
 def _labels_of(example, kind):
@@ -390,13 +372,3 @@ def _check_distinct(columns, path):
         f"{flags[index]} and {flag} are the same column of {path}; pass "
         f"another column"
       )
-
-
-def _plain(value):
-  """The text of a str, bool or finite number; None for any other value."""
-  if isinstance(value, str):
-    return value
-  if isinstance(value, bool):
-    return "true" if value else "false"
-  is_finite = isinstance(value, float) and math.isfinite(value)
-  return str(value) if is_finite or isinstance(value, int) else None

@@ -27,7 +27,7 @@ from bert.contract.task import (
   Task,
   label_fields,
 )
-from bert.data import files
+from bert.data import files, text_hashes
 from bert.errors import UserError, plural
 from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
@@ -37,7 +37,6 @@ from bert.tasks.classification import (
   labels as label_types,
   page as classification_report,
   prediction_files,
-  seen_rows,
   tabular,
 )
 from bert.tasks.classification.examples import (
@@ -51,7 +50,7 @@ from bert.tasks.classification.examples import (
   without_label,
 )
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
-from bert.training import estimator
+from bert.training import data_checks, estimator
 from bert.training.model_fn import model_fn_builder_of
 
 # Theirs of the kinds of labels, in Hugging Face's format.
@@ -91,13 +90,13 @@ class ClassifierSettings(Settings):
 
   def seen(self) -> SeenRows | None:
     """The rows that the model has seen; None if they are not known."""
-    decode = seen_rows.decode
+    decode = text_hashes.decode
     found = SeenRows(decode(self.held_out), decode(self.trained_on))
     return found if found.trained_on else None
 
   def with_seen(self, seen: SeenRows | None):
     """Settings with the rows that a model has seen."""
-    encoded = map(seen_rows.encode, seen or NO_ROWS)
+    encoded = map(text_hashes.encode, seen or NO_ROWS)
     return dataclasses.replace(
       self, **dict(zip(SeenRows._fields, encoded, strict=True))
     )
@@ -205,7 +204,6 @@ class ClassificationTask(Task):
 
   kind = "classification"
   Settings = ClassifierSettings
-  finds_duplicates = True
   scores_rows = True
   style = classification_report.STYLE
 
@@ -454,8 +452,12 @@ class ClassificationTask(Task):
         f" for {self.name}" if self.name else "",
       )
 
+  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
+    for example in rows.examples or ():
+      yield str(example), example.texts
+
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Warns of rare or doubtful labels, and of rows in both data sets."""
+    """Warns of rare or doubtful labels, and of rows of earlier trainings."""
     for train in row_sets.get("train", ()):
       fewest = tabular.log_rare_labels(train.examples, self.label_type)
       self._can_balance = not self._balances_labels and fewest >= _FEW_ROWS
@@ -465,13 +467,19 @@ class ClassificationTask(Task):
         logging.info(
           "Label weights: %s", ", ".join(f"{n} {w:.3g}" for n, w in shown)
         )
-      for dev in row_sets.get("dev", ()):
-        tabular.log_duplicates(self.name, train.examples, dev.examples)
     if self._processor:
       self._processor.log_data()
     for dev in row_sets.get("dev", ()):
-      seen = self._seen_before.trained_on
-      seen_rows.log_seen(self.name, dev.examples, seen)
+      trained_on = self._seen_before.trained_on
+      if found := data_checks.find_seen(self, dev, trained_on):
+        logging.warning(
+          "%s: the model that this run starts from was trained on %d of the "
+          "%s, starting with %s; the metrics are too optimistic",
+          self.name,
+          len(found),
+          plural(len(dev.examples), "development example"),
+          found[0],
+        )
 
   def before_updates(self, folder: str) -> None:
     """Forgets the temperatures that were found with the weights of before."""

@@ -76,7 +76,7 @@ def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
     where = f"{path}:{line}"
     pair = Pair(
       where,
-      *(text_of(row[i], f"{where}: {flag}") for i, flag in texts),
+      *(tables.text_of(row[i], f"{where}: {flag}") for i, flag in texts),
       negatives=tuple(_negatives(row, negatives, where)),
     )
     for index, flag in numbers:
@@ -86,20 +86,13 @@ def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
   return found
 
 
-def text_of(value, cell):
-  """The text in a cell, which must not be empty."""
-  if not isinstance(value, str) or not value.strip():
-    raise tables.wrong_cell(cell, value, "a text")
-  return value
-
-
 def _negatives(row, indices, where):
   """Yields the negatives of a row, of which some cells may be empty."""
   for index, flag in indices:
     value = row[index]
     for text in value if isinstance(value, list) else [value]:
       if text not in (None, ""):
-        yield text_of(text, f"{where}: {flag}")
+        yield tables.text_of(text, f"{where}: {flag}")
 
 
 def score_of(value: object, cell: str, is_label: bool = False) -> float:

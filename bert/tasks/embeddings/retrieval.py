@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert import layers
+from bert.contract import ops
 from bert.contract.task import Evaluation
 from bert.data import files, tables
 from bert.data.top_k import Best
@@ -77,7 +77,7 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
   relevant = {}
   table = _table(qrels_file, _QRELS)
   for where, row in table.named_rows():
-    ids = [str(row[name]) for name in _QRELS[:2]]
+    ids = [tables.text_of(row[name], f"{where}: {name}") for name in _QRELS[:2]]
     for name, known, file in zip(
       ids, (queries, corpus), (queries_file, corpus_file), strict=True
     ):
@@ -110,12 +110,12 @@ def _table(path, names):
 def _texts_by_id(path):
   found, places = {}, {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
-    name = str(row[_ID])
+    name = tables.text_of(row[_ID], f"{where}: {_ID}")
     tables.note_id(name, where, places)
-    title, text = row.get(_TITLE), row[_TEXT]
-    if title and isinstance(text, str):
+    title, text = map(tables.as_text, (row.get(_TITLE), row[_TEXT]))
+    if title and text is not None:
       text = f"{title} {text}".strip()
-    found[name] = text_pairs.text_of(text, f"{where}: {_TEXT}")
+    found[name] = tables.text_of(text or row[_TEXT], f"{where}: {_TEXT}")
   return found
 
 
@@ -173,9 +173,7 @@ def find(
 
 def _unit_vectors(vectors, texts, size=None):
   """The vectors of texts [N, D], cut to a size and scaled to length 1."""
-  found = np.stack([vectors[text][:size] for text in texts])
-  norms = np.linalg.norm(found, axis=1, keepdims=True)
-  return found / np.maximum(norms, layers.SMALLEST_NORM)
+  return ops.unit_length(np.stack([vectors[text][:size] for text in texts]))
 
 
 def cosines(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -51,7 +51,6 @@ class EmbeddingTask(VectorTask):
   name = "embeddings"
   spans_batch = True
   has_eval_loss = False
-  finds_duplicates = True
   style = page.STYLE
   section = staticmethod(page.section)
 
@@ -102,23 +101,18 @@ class EmbeddingTask(VectorTask):
       texts += [*self._retrieval.queries, *self._retrieval.corpus]
     return {"": list(dict.fromkeys(texts))}
 
+  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
+    for pair in self._pairs.get(rows.split, ()):
+      if rows.split == "train":
+        pair = pair.after(*self._prompts)
+      yield pair.where, (pair.text_a, pair.text_b)
+
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs the number of pairs, and warns of those that are in both sets."""
-    train, dev = (self._pairs.get(split, ()) for split in ("train", "dev"))
-    if train:
+    """Logs the number of pairs."""
+    if train := self._pairs["train"]:
       negatives = sum(len(pair.negatives) for pair in train)
       counts = plural(len(train), "pair"), plural(negatives, "hard negative")
       logging.info("Training on %s with %s", *counts)
-    seen = {pair.after(*self._prompts)[1:3] for pair in train}
-    both = [pair for pair in dev if pair[1:3] in seen]  # The texts.
-    if both:
-      logging.warning(
-        "%d of the %s are also in the training set, starting with %s; the "
-        "metrics are too optimistic",
-        len(both),
-        plural(len(dev), "development pair"),
-        both[0].where,
-      )
 
   def rows(self, example: Pair | str, is_training: bool) -> list[dict]:
     """The row of a pair, with the sequences [T, S]; or that of a text, [S]."""
@@ -233,7 +227,8 @@ class EmbeddingTask(VectorTask):
       found = retrieval.find(vectors, self._retrieval, size)
       results |= retrieval.metrics_of(found)
     results = {f"eval_{name}": value for name, value in results.items()}
-    return Ranked(results, found=found, scored=scored)
+    counts = {"queries": len(found)} if found else {"pairs": len(scored)}
+    return Ranked(results, counts=counts, found=found, scored=scored)
 
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[np.ndarray]

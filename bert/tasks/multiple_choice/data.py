@@ -44,12 +44,12 @@ def _example(where, row, is_swag, is_labeled):
   if is_swag:
     context, question, *choices = (row[name] for name in _SWAG_COLUMNS)
   question = "" if question is None else question
-  texts = [context, question, *choices] if isinstance(choices, list) else []
-  is_text = [isinstance(text, str) for text in texts]
-  if len(texts) < 4 or not all(is_text) or not all(map(str.strip, texts[2:])):
+  texts = [context, question, *(choices if isinstance(choices, list) else [])]
+  context, question, *choices = texts = list(map(tables.as_text, texts))
+  if len(choices) < 2 or None in texts or not all(map(str.strip, choices)):
     raise UserError(
-      f"{where}: context and question must be strings, and choices a list of "
-      f"two or more that are not empty (in a .jsonl file)"
+      f"{where}: context and question must be texts, and choices a list of two "
+      f"or more that are not empty (in a .jsonl file)"
     )
   label = None
   if is_labeled:

@@ -86,7 +86,7 @@ def _scores(scores, count):
     keys = [f"{group}_{key}" for key in ("exact", "f1", "total")]
     if scores.keys() >= set(keys):
       exact, f1, total = (scores[key] for key in keys)
-      cells = [html.number_cell(score, 2) for score in (exact, f1)]
+      cells = [html.number_cell(score, rows=total) for score in (exact, f1)]
       rows.append([html.row_head(name), *cells, html.number_cell(total)])
   cards = {
     _NAMES.get(key, key.replace("_", " ")): score
@@ -96,7 +96,7 @@ def _scores(scores, count):
   cards["questions"] = count
   columns = ["questions", "#exact match", "#F1", "#number"]
   return (
-    html.key_figures(cards, digits=2)
+    html.key_figures(cards, count)
     + (html.table("Scores", columns, rows) if rows else "")
     + _thresholds(scores)
   )

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -307,6 +307,11 @@ class SquadTask(Task):
       self._threshold = read_threshold(self._threshold_folders, self._weights)
       self._has_stored_threshold = True
     return {"": examples}
+
+  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
+    for example in rows.examples or ():
+      context = " ".join(example.doc_tokens)
+      yield f"question {example.qas_id}", (example.question_text, context)
 
   def data_hashes(self) -> dict[str, str]:
     """SHA-256 of the text to train on and the text to answer."""

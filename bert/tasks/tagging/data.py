@@ -202,20 +202,18 @@ def _check_columns(lines, used):
 def _read_table(path, is_labeled):
   names = {}
   for where, row in tables.read_table(path).named_rows():
-    words = row.get("tokens")
-    if not _are_words(words):
+    words = _words(row.get("tokens"))
+    if not words:
       accepted = "a list of words, not empty and without tabs and line breaks"
-      raise tables.wrong_cell(f"{where}: tokens", words, accepted)
+      raise tables.wrong_cell(f"{where}: tokens", row.get("tokens"), accepted)
     labels = None
     if is_labeled:
-      labels = row.get("labels") or row.get("ner_tags")
-      if isinstance(labels, list):
-        # The numbers of labels are labels, too. True and False are not.
-        labels = [str(x) if type(x) is int else x for x in labels]
-      if not _are_words(labels) or len(labels) != len(words):
+      given = row.get("labels") or row.get("ner_tags")
+      labels = _words(given)
+      if len(labels) != len(words):
         accepted = f"a list with a label for each of the {len(words)} tokens"
         cell = f"{where}: labels (or ner_tags)"
-        raise tables.wrong_cell(cell, labels, accepted)
+        raise tables.wrong_cell(cell, given, accepted)
     # Without the name of its document, a sentence is a document of its own.
     name = row.get("document")
     document = names.setdefault(
@@ -224,14 +222,14 @@ def _read_table(path, is_labeled):
     yield Sentence(where, words, labels, words, document, separator="\t")
 
 
-def _are_words(values):
-  """Whether it is a list of strings that fit into columns between tabs."""
-  return (
-    isinstance(values, list)
-    and bool(values)
-    and all(isinstance(value, str) and value.strip() for value in values)
-    and not any(sign in value for value in values for sign in "\t\n\r")
-  )
+def _words(values):
+  """A list of words, or of labels; [] if one does not fit between tabs."""
+  if not isinstance(values, list):
+    return []
+  # True and False are no words.
+  words = [None if isinstance(x, bool) else tables.as_text(x) for x in values]
+  is_word = (x and x.strip() and not re.search(r"[\t\n\r]", x) for x in words)
+  return words if all(is_word) else []
 
 
 def find_labels(sentences: Iterable[Sentence]) -> list[str]:

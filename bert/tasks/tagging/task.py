@@ -163,6 +163,10 @@ class TaggingTask(Task):
   def examples(self, split: str) -> dict[str, Sequence[Sentence]]:
     return {"": self._sentences[split]}
 
+  def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
+    for sentence in rows.examples or ():
+      yield sentence.where, (" ".join(sentence.words),)
+
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     entities.log_scheme(self.labels, self.settings.scheme)
 
