@@ -19,7 +19,6 @@ from absl import logging
 
 import modeling
 import tokenization
-from bert.contract.distillation import Distillation
 from bert.data import instances
 from bert.engine import record_files
 from bert.errors import UserError, plural
@@ -170,7 +169,8 @@ def load_teacher(
     config,
     tokenizer,
     parse_layers(flags.distill_layers),
-    Distillation(flags.distill_weight, flags.distill_temperature),
+    flags.distill_weight,
+    flags.distill_temperature,
     flags.precision,
     flags.distill_targets,
   )
@@ -216,9 +216,9 @@ def make_experiment(flags: Flags) -> Experiment:
     layout.next_sentence_prediction,
     flags.max_eval_steps * flags.eval_batch_size,
     mask_batch,
-    load_teacher(flags, config, tokenizer),
   )
   task.tokenizer = tokenizer
+  task.distillation = load_teacher(flags, config, tokenizer)
   settings = RunSettings(flags, flag_of, init_checkpoint=init_checkpoint)
   model = ModelFiles(config, model_flags.release_files(flags, config))
   return Experiment(task, model, settings)

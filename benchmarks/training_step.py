@@ -23,7 +23,7 @@ from bert import kernels, variables
 from bert.scripts import startup
 from bert.tasks.pretraining import task as pretraining
 from bert.training import estimator
-from bert.training.model_fn import build_model_fn
+from bert.training.model_fn import ModelOptions, build_model_fn
 from optimization import Optimization
 import run_classifier
 
@@ -89,8 +89,7 @@ def make_model_fn(config, precision, is_pretraining, **options):
     config,
     None,
     Optimization(1e-5, 1000, 10),
-    precision=precision,
-    **options,
+    ModelOptions(precision=precision, **options),
   )
 
 

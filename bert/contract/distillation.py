@@ -7,10 +7,16 @@ the output `logits` are the feature `teacher/logits`. See `teacher.Teacher`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from bert.layers import MASKED_SCORE
+
+if TYPE_CHECKING:
+  import modeling
+  from bert.contract.task import Task
 
 # Prefix of the names of soft targets among the features of a row.
 PREFIX = "teacher/"
@@ -19,12 +25,32 @@ PREFIX = "teacher/"
 IS_LABELED = "is_labeled"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Distillation:
   """How a student learns from soft targets."""
 
   weight: float = 0.5  # of their loss; that of the labels has the rest
   temperature: float = 2.0  # T, by which logits are divided before the softmax
+
+  def mixed(
+    self,
+    losses: tf.Tensor,
+    task: Task,
+    bert: modeling.BertModel | None,
+    outputs: Mapping[str, tf.Tensor],
+    features: Mapping[str, tf.Tensor],
+  ) -> tf.Tensor:
+    """The losses of a task, [B, ...] or a scalar, with those of its teacher."""
+    soft = self.soft_loss(task, bert, outputs, features)
+    is_labeled = features.get(IS_LABELED)
+    if is_labeled is None:
+      is_labeled = tf.ones(tf.shape(soft)[:1])
+    return self.mix(losses, soft, is_labeled)
+
+  def soft_loss(self, task, bert, outputs, features) -> tf.Tensor:
+    """The loss of the soft targets among the features; see `Task.soft_loss`."""
+    del bert
+    return task.soft_loss(outputs, features, self.temperature)
 
   def mix(
     self, hard: tf.Tensor, soft: tf.Tensor, is_labeled: tf.Tensor

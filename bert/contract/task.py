@@ -28,7 +28,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers
-from bert.contract import distillation, ops
+from bert.contract import batch_means, distillation
 from bert.contract.distillation import Distillation
 from bert.data import files, records, sequences, text_files
 from bert.errors import UserError, listing, plural
@@ -38,23 +38,6 @@ from bert.reports import verdict
 if TYPE_CHECKING:
   from bert.engine import inputs, record_files
   from bert.models import huggingface_config, model_folder
-
-
-@dataclasses.dataclass
-class Outputs:
-  """Loss and predictions for a batch."""
-
-  # Float [B]. The loss is its mean; in evaluation over the rows with
-  # `is_real_example`. Several replicas average their losses.
-  per_example_loss: tf.Tensor | None = None
-  # A scalar, if the loss is not such a mean. In evaluation the task itself must
-  # ignore the rows without `is_real_example`.
-  loss: tf.Tensor | None = None
-  # Tensors [B, ...], for evaluation and prediction.
-  predictions: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
-  # Scalars for the log line of training.
-  logged: dict[str, tf.Tensor] = dataclasses.field(default_factory=dict)
-  loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()  # see EstimatorSpec
 
 
 @dataclasses.dataclass
@@ -144,12 +127,12 @@ class Task:
   usual_label: str | None = None
   pads_training = False  # by default; see --pad_to_max_length
   epoch_counts_rows = True  # not examples
-  has_eval_loss = True  # from `outputs` or `score`; if not, the mode is PREDICT
+  has_eval_loss = True  # whether rows to evaluate on have what `loss` needs
   needs_pooler = True  # whether `head` reads the pooled output
   scores_rows = False  # whether `answer` and `score` need no examples
-  # Whether the loss of a row depends on others of its batch. Then training
-  # calls `encode` and `batch_loss` instead of `loss`.
-  spans_batch = False
+  spans_batch = (
+    False  # whether the loss of a row depends on others of its batch
+  )
   truncates = True  # whether a row of full length may have lost text
   style = ""  # CSS of `section`
   distillation: Distillation | None = None  # from a teacher
@@ -335,40 +318,26 @@ class Task:
       for split, path in self.paths.items()
     }
 
-  def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
-    """The loss of each row, float [B], from what `head` returned."""
-    raise NotImplementedError
+  def loss(
+    self, outputs: Mapping, features: Mapping
+  ) -> tf.Tensor | Sequence[batch_means.Term]:
+    """The loss of each row, float [B], from what `head` returned.
 
-  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
-    """The vectors of sequences [R, S], float [R, D], for `batch_loss`."""
-    raise NotImplementedError
+    Or terms, pairs of values [B, ...] and their weights, whose means by weight
+    over the batch are added. In an evaluation, `answer` finds the values of the
+    first term as `losses`.
 
-  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
-    """The loss of a batch, a scalar.
-
-    It does not depend on how training divides a batch: into groups of similar
-    length, micro-batches, or among devices. The vectors are [B, T, D], or
-    [B, D] of rows with one sequence; the other features are [B, ...].
+    With `spans_batch`, it is the loss of a whole batch, a scalar. It does not
+    depend on how training divides the batch: into groups of similar length,
+    micro-batches, or among devices. `outputs` has the vectors of its texts,
+    [B, T, D], or [B, D] of rows with one text, by the name in `output_axes`;
+    `features` has no sequences.
     """
     raise NotImplementedError
 
-  def outputs(
-    self, bert: modeling.BertModel, features: Mapping[str, tf.Tensor], mode: str
-  ) -> Outputs:
-    """Loss and predictions for a batch."""
-    is_training = mode == "train"
-    found = self.head(ops.TensorOps(is_training), bert, features)
-    loss = None
-    if mode != "infer":
-      loss = self.loss(found, features)
-      if is_training:
-        loss = self.with_soft_loss(loss, found, features)
-    return Outputs(loss, predictions=self.predictions(found, features))
-
-  def predictions(self, outputs: Mapping, features: Mapping) -> dict:
-    """The tensors that `answer` reads."""
-    others = {n: f for n, f in features.items() if n not in records.SEQUENCES}
-    return others | {name: outputs[name] for name in self.output_axes()}
+  def logged(self, outputs: Mapping, features: Mapping) -> dict:
+    """Scalars of a training batch for the log line, by name."""
+    return {}
 
   # Distillation.
 
@@ -422,16 +391,6 @@ class Task:
         distillation.divergence(outputs[name], targets, temperature, mask)
       )
     return tf.add_n(losses) / len(losses)
-
-  def with_soft_loss(
-    self, losses: tf.Tensor, outputs: Mapping, features: Mapping
-  ) -> tf.Tensor:
-    """The losses [B, ...] of the labels, and those of a teacher, if any."""
-    if self.distillation is None:
-      return losses
-    soft = self.soft_loss(outputs, features, self.distillation.temperature)
-    is_labeled = features[distillation.IS_LABELED]
-    return self.distillation.mix(losses, soft, is_labeled)
 
   def before_updates(self, folder: str) -> None:
     """Deletes files of a folder that describe the weights before a training.

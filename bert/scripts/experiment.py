@@ -50,7 +50,7 @@ from bert.training import (
   summaries,
   teacher,
 )
-from bert.training.model_fn import build_model_fn
+from bert.training.model_fn import ModelOptions, build_model_fn
 
 # Names of the files of rows, by split.
 _RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}
@@ -335,12 +335,14 @@ class Experiment:
       self._model_files.config,
       settings.init_checkpoint,
       update,
-      settings.use_tpu,
-      settings.precision,
-      settings.gradient_checkpointing,
-      self._kept_rows,
-      settings.use_xla != "true" and not settings.use_tpu,
-      self._encoder,
+      ModelOptions(
+        settings.use_tpu,
+        settings.precision,
+        settings.gradient_checkpointing,
+        self._kept_rows,
+        settings.use_xla != "true" and not settings.use_tpu,
+        self._encoder,
+      ),
     )
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 

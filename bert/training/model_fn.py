@@ -10,18 +10,45 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-import tensorflow as tf
-
 import modeling
 import optimization
-from bert.contract import ops
+from bert.contract import batch_means, ops
 from bert.contract.task import Task, score_rows
-from bert.data import sequences
+from bert.data import records, sequences
 from bert.engine import graph_encoder as engines
 from bert.engine.encoding import encode
+from bert.engine.programs import EstimatorSpec, ModeKeys, ModelFn
 from bert.layers import POOLER
 from bert.models import checkpoints
-from bert.training import batch_gradients, estimator, micro_batches
+from bert.training import batch_gradients, micro_batches
+
+# Features that no answer needs.
+_UNREAD = (*records.SEQUENCES, "row_index", "is_real_example")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelOptions:
+  """How a model computes."""
+
+  use_one_hot_embeddings: bool = False  # For these three, see BertModel.
+  precision: str = "float32"
+  gradient_checkpointing: bool = False
+  # Which rows of output layers to load; see `checkpoints.load_weights`.
+  kept_rows: Mapping[str, Sequence[int | None]] = dataclasses.field(
+    default_factory=dict
+  )
+  cuts_groups: bool = True  # see `batch_gradients.compute_gradients`
+  # Computes the encoder in place of TensorFlow; not for training.
+  encoder: engines.GraphEncoder | None = None
+
+  @property
+  def of_bert(self) -> tuple[bool, str, bool]:
+    """The options of BertModel, in the order of `encode`."""
+    return (
+      self.use_one_hot_embeddings,
+      self.precision,
+      self.gradient_checkpointing,
+    )
 
 
 def build_model_fn(
@@ -29,74 +56,90 @@ def build_model_fn(
   config: modeling.BertConfig,
   init_checkpoint: str | None,
   update: optimization.Optimization | None,
-  use_one_hot_embeddings: bool = False,
-  precision: str = "float32",
-  gradient_checkpointing: bool = False,
-  kept_rows: Mapping[str, Sequence[int | None]] | None = None,
-  cuts: bool = True,
-  encoder: engines.GraphEncoder | None = None,
-) -> estimator.ModelFn:
-  """The `model_fn` of a task, for `estimator.Estimator`; see BertModel.
+  options: ModelOptions | None = None,
+) -> ModelFn:
+  """The `model_fn` of a task, for `estimator.Estimator`.
 
-  Args:
-    update: how to train; None if the model is only used.
-    kept_rows: see `checkpoints.load_weights`.
-    cuts: see `cuts_groups` of `batch_gradients.compute_gradients`.
-    encoder: computes the encoder in place of TensorFlow; not for training.
+  `update` says how to train; it is None if the model is only used.
   """
-  if update is not None and precision == "float16":
+  options = options or ModelOptions()
+  if update is not None and options.precision == "float16":
     update = dataclasses.replace(update, loss_scaling=True)
-  options = use_one_hot_embeddings, precision, gradient_checkpointing
 
-  def compute(features, mode):
-    head = functools.partial(task.outputs, features=features, mode=mode)
-    if encoder:
-      outputs = encoder(features, head)
-    else:
-      outputs = head(encode(config, features, mode == "train", *options))
-    return outputs, _loss(outputs, features, mode == "train")
+  def forward(features, is_training):
+    """BERT over a batch, and the outputs of the head."""
+    tensor_ops = ops.TensorOps(is_training)
 
-  def forward(features):
-    outputs, loss = compute(features, "train")
-    return loss, outputs.logged
+    def head(bert):
+      return bert, task.head(tensor_ops, bert, features)
 
-  def train(features):
-    if task.spans_batch:
-      vectors = functools.partial(_vectors, task, config, options)
-      loss, gradients = batch_gradients.compute_gradients(
-        vectors, task.batch_loss, features, update, cuts
-      )
-      scalars = {}
-    else:
-      loss, scalars, gradients = micro_batches.compute_gradients(
-        forward, features, update
-      )
-    train_op, logged = optimization.minimize(gradients, update)
-    return estimator.EstimatorSpec("train", loss, train_op, logged | scalars)
+    if options.encoder:
+      return options.encoder(features, head)
+    return head(encode(config, features, is_training, *options.of_bert))
 
   def model_fn(features, labels, mode, params):
     del labels, params  # Labels are among the features.
-    _initialize(init_checkpoint, task, config, kept_rows or {})
-    if mode == "train":
-      return train(features)
-    return _inference_spec(task, mode, *compute(features, mode))
+    _initialize(init_checkpoint, task, config, options.kept_rows)
+    if mode == ModeKeys.TRAIN:
+      compute = _of_whole_batch if task.spans_batch else _of_rows
+      loss, scalars, gradients = compute(
+        task, forward, features, update, options.cuts_groups
+      )
+      train_op, logged = optimization.minimize(gradients, update)
+      return EstimatorSpec(mode, loss, train_op, logged | scalars)
+    _, outputs = forward(features, False)
+    return _inference_spec(task, mode, outputs, features)
 
   return model_fn
 
 
-def _vectors(task, config, options, sequences):
-  bert = encode(config, sequences, True, *options)
-  return task.encode(ops.TensorOps(True), bert, sequences)
+def _of_rows(task, forward, features, update, cuts_groups):
+  """Loss, logged scalars and gradients of a batch of independent rows."""
+  del cuts_groups
+
+  def loss_of(features):
+    bert, outputs = forward(features, True)
+    loss = _training_loss(task, bert, outputs, features)
+    return loss, task.logged(outputs, features)
+
+  return micro_batches.compute_gradients(loss_of, features, update)
 
 
-def _inference_spec(task, mode, outputs, loss):
-  return estimator.EstimatorSpec(
-    mode,
-    loss,
-    eval_metrics=(functools.partial(_score, task), outputs.predictions),
-    predictions=outputs.predictions,
-    loss_terms=outputs.loss_terms,
+def _of_whole_batch(task, forward, features, update, cuts_groups):
+  """The same of rows that the loss compares with each other."""
+  (name,) = task.output_axes()
+  loss, gradients = batch_gradients.compute_gradients(
+    lambda sequences: forward(sequences, True)[1][name],
+    lambda x, features: _training_loss(task, None, {name: x}, features),
+    features,
+    update,
+    cuts_groups,
   )
+  return loss, {}, gradients
+
+
+def _training_loss(task, bert, outputs, features):
+  """The loss of a batch, a scalar, with that of soft targets, if any."""
+  (losses, weights), *others = batch_means.terms(task.loss(outputs, features))
+  if task.distillation:
+    losses = task.distillation.mixed(losses, task, bert, outputs, features)
+  return batch_means.mean([(losses, weights), *others])
+
+
+def _inference_spec(task, mode, outputs, features):
+  axes = task.output_axes()
+  predictions = {n: x for n, x in features.items() if n not in _UNREAD}
+  predictions |= {n: x for n, x in outputs.items() if n in axes}
+  spec = EstimatorSpec(mode, predictions=predictions)
+  if mode == ModeKeys.EVAL:
+    if task.has_eval_loss:
+      terms = batch_means.terms(task.loss(outputs, features))
+      predictions["losses"] = terms[0][0]
+      is_real = features["is_real_example"]
+      spec.loss_terms = batch_means.real_sums(terms, is_real)
+      spec.loss = batch_means.quotients(spec.loss_terms)
+    spec.eval_metrics = functools.partial(_score, task), predictions
+  return spec
 
 
 def _initialize(init_checkpoint, task, config, kept_rows):
@@ -107,15 +150,6 @@ def _initialize(init_checkpoint, task, config, kept_rows):
   checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
 
 
-def _loss(outputs, features, is_training):
-  """The loss of a batch, or None without labels."""
-  if outputs.loss is not None or outputs.per_example_loss is None:
-    return outputs.loss
-  if is_training:
-    return tf.reduce_mean(outputs.per_example_loss)
-  return estimator.mean_over_real_rows(outputs.per_example_loss, features)
-
-
 def _score(task, **predictions):
   """The metrics of predictions, arrays [rows, ...], of one row per example."""
   return score_rows(task, list(sequences.rows_of(predictions)))
@@ -123,7 +157,7 @@ def _score(task, **predictions):
 
 def model_fn_builder_of(
   make_task: Callable[[modeling.BertConfig], Task],
-) -> Callable[..., estimator.ModelFn]:
+) -> Callable[..., ModelFn]:
   """The original's `model_fn_builder` for the task of a BertConfig."""
 
   def model_fn_builder(
@@ -146,8 +180,7 @@ def model_fn_builder_of(
       bert_config,
       init_checkpoint,
       update,
-      use_one_hot_embeddings,
-      precision,
+      ModelOptions(use_one_hot_embeddings, precision),
     )
 
   return model_fn_builder

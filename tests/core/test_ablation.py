@@ -28,8 +28,8 @@ with variables.VariableStore() as store:
     if name.endswith("query/kernel"):
       variable.assign(tf.zeros_like(variable))
     if name.endswith("relative_bias"):
-      distances = range(variable.shape[0])
-      variable.assign([[d * np.log(2.0)] * variable.shape[1] for d in distances])
+      rows, heads = variable.shape
+      variable.assign([[d * np.log(2.0)] * heads for d in range(rows)])
   model = modeling.BertModel(config, False, ids)
   print(model.get_all_attention_probs()[0][0, 0].numpy().tolist())
   one = model.sequence_output_at(tf.constant([[3]]))[0, 0]
@@ -48,9 +48,8 @@ def changed(tmp_path_factory):
     root / "bert",
     ignore=shutil.ignore_patterns("__pycache__"),
   )
-  (diff,) = re.findall(
-    r"```diff\n(.*?)```", _PAGE.read_text("utf-8"), re.DOTALL
-  )
+  page = _PAGE.read_text("utf-8")
+  (diff,) = re.findall(r"```diff\n(.*?)```", page, re.DOTALL)
   subprocess.run(
     ["git", "apply", "-"], cwd=root, input=diff, text=True, check=True
   )

@@ -21,7 +21,7 @@ from bert import kernels, layers
 from bert.data import records
 from bert.tasks.classification import examples
 from bert.training import estimator
-from bert.training.model_fn import build_model_fn
+from bert.training.model_fn import ModelOptions, build_model_fn
 
 
 def matrix(seed=0):
@@ -111,8 +111,9 @@ def predictions_of(folder, golden, precision):
   """Functions that predict with a Predictor, and with an Estimator."""
   ask = bert.load(folder, precision=precision)
   task = task_folders.TASKS["classification"]
+  options = ModelOptions(precision=precision)
   model_fn = build_model_fn(
-    task, golden.config, f"{folder}/bert_model.ckpt", None, precision=precision
+    task, golden.config, f"{folder}/bert_model.ckpt", None, options
   )
   config = estimator.RunConfig(os.path.join(folder, precision))
   model = estimator.Estimator(model_fn, config)

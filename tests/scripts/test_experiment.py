@@ -9,7 +9,7 @@ import tiny_task
 
 import modeling
 from bert import variables
-from bert.contract.task import Evaluation, Outputs, Task
+from bert.contract.task import Evaluation, Task
 from bert.data import folder_lock, records
 from bert.errors import UserError
 from bert.flags import flag_table
@@ -89,14 +89,20 @@ class Tagging(Task):
         }
       ]
 
-  def outputs(self, bert, features, mode):
-    labels = tf.cast(features["label_ids"], tf.float32)
+  def head(self, ops, bert, features):
     kernel = variables.get_variable(
       "toy/kernel", [CONFIG.hidden_size, 1], modeling.create_initializer()
     )
-    values = tf.tensordot(bert.get_sequence_output(), kernel, 1)[..., 0]
-    loss = tf.reduce_mean(tf.square(values - labels), axis=1)
-    return Outputs(loss, predictions={"values": values})
+    return {
+      "values": tf.tensordot(bert.get_sequence_output(), kernel, 1)[..., 0]
+    }
+
+  def output_axes(self):
+    return {"values": (records.POSITION,)}
+
+  def loss(self, outputs, features):
+    labels = tf.cast(features["label_ids"], tf.float32)
+    return tf.reduce_mean(tf.square(outputs["values"] - labels), axis=1)
 
   def answer(self, example, predictions):
     return predictions

@@ -18,6 +18,7 @@ from scipy import special
 
 import modeling
 from bert import layers, variables
+from bert.contract.ops import TensorOps
 from bert.contract.task import RowSet
 from bert.models import checkpoints
 from bert.tasks.classification import (
@@ -34,6 +35,7 @@ from bert.tasks.classification.examples import (
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,
+  Prediction,
 )
 from bert.training import estimator
 
@@ -96,38 +98,43 @@ BALANCED = np.array([4 / 3, 4 / 3, 2 / 3, 2 / 3])  # Of these four rows.
 
 
 class TestOutputs:
-  def outputs(self, golden, values, task, kind, mode="eval"):
+  def outputs(self, golden, values, task, kind):
+    """What the head returns, and the losses."""
     features = {"label_ids": tf.constant(LABEL_IDS[kind])}
     with variables.VariableStore(initial_values=values):
       bert = modeling.BertModel(golden.config, False, *sequences(golden))
-      return task.outputs(bert, features, mode)
+      outputs = task.head(TensorOps(), bert, features)
+      return outputs, task.loss(outputs, features)
 
   @pytest.mark.parametrize("kind", LABEL_TYPES)
   def test_by_definition(self, golden, kind):
     values = golden_values(golden, LABEL_TYPES[kind].num_outputs)
-    found = self.outputs(golden, values, make_task(kind), kind)
-    logits = found.predictions["logits"].numpy()
+    found, losses = self.outputs(golden, values, make_task(kind), kind)
+    logits = found["logits"].numpy()
     expected = logits_of(golden, values, *sequences(golden))
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
     by_hand = losses_by_hand(kind, logits)
-    np.testing.assert_allclose(found.per_example_loss, by_hand, rtol=1e-4)
+    np.testing.assert_allclose(losses, by_hand, rtol=1e-4)
     functions = {
       "classification": functools.partial(special.softmax, axis=1),
       "multilabel": special.expit,
       "regression": np.asarray,
     }
-    probabilities = found.predictions["probabilities"]
+    probabilities = found["probabilities"]
     np.testing.assert_allclose(probabilities, functions[kind](logits), 1e-5)
-    assert found.loss is None
 
   def test_label_weights_count_in_training_only(self, golden, no_dropout):
     task, values = balanced_task(), golden_values(golden, 3)
     losses = losses_by_hand(
       "classification", logits_of(golden, values, *sequences(golden))
     )
-    for mode, weights in (("train", BALANCED), ("eval", np.ones(4))):
-      found = self.outputs(golden, values, task, "classification", mode)
-      np.testing.assert_allclose(found.per_example_loss, losses * weights, 1e-4)
+    outputs, found = self.outputs(golden, values, task, "classification")
+    np.testing.assert_allclose(found, losses * BALANCED, 1e-4)
+    label_ids = LABEL_IDS["classification"]
+    answers = map(Prediction, outputs["logits"].numpy(), label_ids)
+    rows = RowSet("dev", "", None, None, 4)
+    results = task.score(rows, answers).results
+    assert results["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-4)
 
   def test_each_window_of_a_text_has_a_weight(self, tokenizer, caplog):
     """Two windows are red, and one each green and blue."""

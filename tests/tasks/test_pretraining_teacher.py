@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import modeling
 from bert import variables
-from bert.contract.distillation import Distillation
 from bert.data import records
 from bert.errors import UserError
 from bert.models import checkpoints
@@ -32,6 +31,12 @@ def teacher_dir(tmp_path_factory, golden, goldens):
 
 def _features(golden):
   return {n: tf.constant(golden.inputs[n][:2]) for n in records.SEQUENCES}
+
+
+def _outputs(logits):
+  """Those of the head that a teacher reads."""
+  positions = tf.constant(POSITIONS)
+  return {"masked_lm_positions": positions, "masked_lm_logits": logits}
 
 
 def _student(golden, **changes):
@@ -57,13 +62,11 @@ def _student(golden, **changes):
 def test_the_losses_of_a_smaller_student(golden, teacher_dir):
   _, _, wanted, theirs = _student(golden)
   config, bert, logits, own = _student(golden, num_hidden_layers=1)
-  teacher = PretrainingTeacher(
-    teacher_dir, config, None, [(0, 1)], Distillation(0.5, 2.0)
-  )
+  teacher = PretrainingTeacher(teacher_dir, config, None, [(0, 1)], 0.5, 2.0)
   features = _features(golden)
   # As for the process in which a dry run measures memory.
   teacher = pickle.loads(pickle.dumps(teacher))
-  found = teacher.soft_losses(bert, logits, tf.constant(POSITIONS), features)
+  found = teacher.soft_loss(None, bert, _outputs(logits), features)
   p, q = (scipy.special.softmax(x / 2, -1) for x in (wanted, logits))
   expected = 4 * scipy.special.rel_entr(p, q).sum(-1).reshape(2, 2)
   mask = features["input_mask"].numpy()
@@ -79,12 +82,8 @@ def test_the_losses_of_a_smaller_student(golden, teacher_dir):
 
 def test_the_teacher_itself_has_nothing_to_learn(golden, teacher_dir):
   config, bert, logits, _ = _student(golden)
-  teacher = PretrainingTeacher(
-    teacher_dir, config, None, [(0, 0), (1, 1)], Distillation()
-  )
-  found = teacher.soft_losses(
-    bert, logits, tf.constant(POSITIONS), _features(golden)
-  )
+  teacher = PretrainingTeacher(teacher_dir, config, None, [(0, 0), (1, 1)])
+  found = teacher.soft_loss(None, bert, _outputs(logits), _features(golden))
   np.testing.assert_allclose(found, np.zeros([2, 2]), atol=1e-4)
 
 
@@ -154,10 +153,8 @@ def _distance_of(golden, teacher_dir, target):
   config, bert, logits, _ = _student(golden, num_hidden_layers=1)
   features = _features(golden)
   losses = [
-    PretrainingTeacher(
-      teacher_dir, config, None, layers, Distillation(), targets=[target]
-    )
-    .soft_losses(bert, logits, tf.constant(POSITIONS), features)
+    PretrainingTeacher(teacher_dir, config, None, layers, targets=[target])
+    .soft_loss(None, bert, _outputs(logits), features)
     .numpy()
     for layers in ([(0, 1)], [])
   ]
@@ -237,6 +234,4 @@ def test_a_teacher_that_does_not_fit(
   targets = changes.pop("targets", ["hidden"])
   config = modeling.BertConfig.from_dict(golden.config.to_dict() | changes)
   with pytest.raises(UserError, match=message):
-    PretrainingTeacher(
-      teacher_dir, config, None, layers, Distillation(), targets=targets
-    )
+    PretrainingTeacher(teacher_dir, config, None, layers, targets=targets)

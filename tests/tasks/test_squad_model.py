@@ -15,6 +15,7 @@ from scipy import special
 
 import modeling
 from bert import variables
+from bert.contract.ops import TensorOps
 from bert.engine import loaded_model
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError
@@ -172,12 +173,17 @@ class TestModelFn:
     mask = golden.inputs["input_mask"][1:]
     spans = [golden.inputs[name][1:] for name in SPANS]
     expected = loss_by_hand(spans, logits, mask == 1)
+    features = dict(zip(SPANS, spans, strict=True))
     for length in (20, 32):
-      losses = squad_model.span_losses(
-        *logits[:, :, :length], *spans, mask[:, :length]
-      )
+      masked = (TensorOps().masked(x, mask, -1e4) for x in logits)
+      names = ("start_logits", "end_logits")
+      outputs = {n: x[:, :length] for n, x in zip(names, masked, strict=True)}
+      losses = SquadTask(padding_competes=False).loss(outputs, features)
       np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
-    losses = squad_model.span_losses(*logits, *spans)
+    outputs = dict(
+      zip(("all_start_logits", "all_end_logits"), logits, strict=True)
+    )
+    losses = SquadTask().loss(outputs, features)
     expected = loss_by_hand(spans, logits, True)
     np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
 

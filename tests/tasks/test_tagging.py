@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from scipy import special
 
 from bert import layers, variables
+from bert.contract import batch_means
+from bert.contract.ops import TensorOps
 from bert.contract.task import RowSet
 from bert.models import task_file
 from bert.tasks.tagging import rows as tagged_rows
 from bert.tasks.tagging.data import Sentence
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
-from bert.training.estimator import ModeKeys
 
 LABELS = {"O": 0, "X": 1}
 WORDS = ["unaffable", "the", "reading", "\x00", "mountains", "of"]
@@ -198,7 +199,8 @@ def test_the_training_loss_is_the_mean_over_marked_words(monkeypatch):
   values = {"output_weights": weights, "output_bias": bias}
   with variables.VariableStore(initial_values=values):
     features = {"label_ids": tf.constant(marks, tf.int32)}
-    loss = task.outputs(bert, features, ModeKeys.TRAIN).loss
+    outputs = task.head(TensorOps(), bert, features)
+    loss = batch_means.mean(task.loss(outputs, features))
   words = marks > 0
   scores = special.log_softmax(vectors[words] @ weights.T + bias, axis=1)
   wanted = -scores[range(4), marks[words] - 1]

@@ -18,15 +18,8 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers, metrics
-from bert.contract import distillation, ops
-from bert.contract.task import (
-  Field,
-  Outputs,
-  RowSet,
-  Settings,
-  Task,
-  label_fields,
-)
+from bert.contract import distillation
+from bert.contract.task import Field, RowSet, Settings, Task, label_fields
 from bert.data import files, text_hashes
 from bert.errors import UserError, plural
 from bert.models import huggingface_config, task_file
@@ -492,21 +485,11 @@ class ClassificationTask(Task):
   def data_hashes(self) -> dict[str, str]:
     return self._hashes
 
-  def outputs(
-    self, bert: modeling.BertModel, features: Mapping, mode: str
-  ) -> Outputs:
-    """Logits [B, C] and the loss of each row."""
-    is_training = mode == estimator.ModeKeys.TRAIN
-    found = self.head(ops.TensorOps(is_training), bert, features)
-    loss = self.label_type.per_example_loss(
-      found["logits"],
-      features["label_ids"],
-      self._label_weights if is_training else None,
+  def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
+    """The loss of each row, times the weight of its label."""
+    return self.label_type.per_example_loss(
+      outputs["logits"], features["label_ids"], self._label_weights
     )
-    if is_training:
-      loss = self.with_soft_loss(loss, found, features)
-    predictions = found | {"label_ids": features["label_ids"]}
-    return Outputs(per_example_loss=loss, predictions=predictions)
 
   # Evaluation and prediction.
 

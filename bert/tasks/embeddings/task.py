@@ -14,10 +14,12 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import modeling
 import tokenization
 from bert import metrics
-from bert.contract import distillation, ops
-from bert.contract.task import Outputs, RowSet
+from bert.contract import ops
+from bert.contract.distillation import IS_LABELED, PREFIX
+from bert.contract.task import RowSet
 from bert.data import files, records, sequences
 from bert.errors import plural
 from bert.models import model_folder
@@ -34,6 +36,8 @@ from bert.tasks.embeddings.vectors import (
 
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"
+
+_UNIT_VECTORS = "unit_vectors"  # Among the outputs.
 
 TEXT = "text"  # The axis of the texts of a row.
 
@@ -166,43 +170,45 @@ class EmbeddingTask(VectorTask):
     return {"vectors": (TEXT, self._teacher_size)}
 
   def soft_loss(
-    self, outputs: Mapping, features: Mapping, temperature: float
+    self, outputs: dict, features: Mapping, temperature: float
   ) -> tf.Tensor:
     """How differently vectors of length 1 compare the texts, float [B]."""
-    targets = features[distillation.PREFIX + "vectors"]
-    targets, ids = ops.TensorOps().unit_length(targets), features[_TEXT_IDS]
-    return embedding_losses.similarity_divergence(
-      outputs["vectors"], targets, ids, self._training.scale, temperature
-    )
-
-  def encode(self, ops, bert, features: Mapping) -> tf.Tensor:
-    return self.head(ops, bert, features)["vectors"]
-
-  def batch_loss(self, vectors: tf.Tensor, features: Mapping) -> tf.Tensor:
-    sizes = self._training.dimensions or (vectors.shape[-1],)
+    targets = ops.TensorOps().unit_length(features[PREFIX + "vectors"])
+    ids, scale = features[_TEXT_IDS], self._training.scale
     losses = [
-      self._loss(ops.TensorOps().unit_length(vectors[..., :size]), features)
-      for size in sizes
+      embedding_losses.similarity_divergence(
+        vectors, targets, ids, scale, temperature
+      )
+      for vectors in self._unit_vectors(outputs)
     ]
     return tf.add_n(losses) / len(losses)
 
-  def _loss(self, vectors, features):
-    """The loss of vectors of length 1, with that of a teacher, if any."""
-    fields = map(features.get, (_TEXT_IDS, _SCORE, distillation.IS_LABELED))
-    loss = embedding_losses.compute(self._training, vectors, *fields)
-    if self.distillation is None:
-      return loss
-    losses = tf.fill(tf.shape(features[_SCORE]), loss)
-    mixed = self.with_soft_loss(losses, {"vectors": vectors}, features)
-    return tf.reduce_mean(mixed)
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """The vectors of all texts, of which a row of training has several."""
+    texts = {
+      name: modeling.reshape_to_matrix(features[name])
+      for name in records.SEQUENCES
+    }
+    return super().head(ops, bert, texts)
+
+  def loss(self, outputs: dict, features: Mapping) -> tf.Tensor:
+    """The mean over the sizes of the loss of the whole batch, a scalar."""
+    fields = [features.get(n) for n in (_TEXT_IDS, _SCORE, IS_LABELED)]
+    losses = [
+      embedding_losses.compute(self._training, vectors, *fields)
+      for vectors in self._unit_vectors(outputs)
+    ]
+    return tf.add_n(losses) / len(losses)
+
+  def _unit_vectors(self, outputs):
+    """The vectors cut to each of the sizes, to length 1."""
+    if _UNIT_VECTORS not in outputs:  # Both losses share them.
+      vectors, unit_length = outputs["vectors"], ops.TensorOps().unit_length
+      sizes = self._training.dimensions or (vectors.shape[-1],)
+      outputs[_UNIT_VECTORS] = [unit_length(vectors[..., :n]) for n in sizes]
+    return outputs[_UNIT_VECTORS]
 
   # Evaluation and prediction.
-
-  def outputs(self, bert, features: Mapping, mode: str) -> Outputs:
-    """The vectors of all sequences, which a row of training has several of."""
-    mask = features["input_mask"]
-    rows = {"input_mask": tf.reshape(mask, [-1, tf.shape(mask)[-1]])}
-    return Outputs(predictions=self.head(ops.TensorOps(), bert, rows))
 
   def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
     return predictions[0]["vectors"]

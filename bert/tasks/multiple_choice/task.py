@@ -18,7 +18,7 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers
-from bert.contract.task import Field, Outputs, RowSet, Settings, Task
+from bert.contract.task import Field, RowSet, Settings, Task
 from bert.data import files, records, sequences
 from bert.errors import UserError, plural
 from bert.reports import verdict
@@ -175,15 +175,6 @@ class MultipleChoiceTask(Task):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=features["label_ids"], logits=outputs["logits"]
     )
-
-  def outputs(
-    self, bert: modeling.BertModel, features: Mapping, mode: str
-  ) -> Outputs:
-    """The probabilities of the choices [B, N], and the loss of each row."""
-    found = super().outputs(bert, features, mode)
-    if found.per_example_loss is not None:
-      found.predictions["losses"] = found.per_example_loss
-    return found
 
   # Evaluation and prediction.
 

@@ -21,10 +21,9 @@ from absl import logging
 
 import modeling
 from bert import layers, variables
-from bert.contract.batch_means import EPSILON, weighted_mean
-from bert.contract.task import Evaluation, Outputs, RowSet, Task
+from bert.contract.batch_means import EPSILON, Term, weighted_mean
+from bert.contract.task import Evaluation, RowSet, Task
 from bert.engine import inputs, record_files
-from bert.training import estimator
 from bert.training.model_fn import model_fn_builder_of
 
 
@@ -137,7 +136,6 @@ class PretrainingTask(Task):
     next_sentence_prediction: whether the records have next-sentence labels.
     max_eval_rows: number of records to evaluate on; None for all.
     mask_batch: masks batches as they are read; see `dynamic_masking`.
-    teacher: a `PretrainingTeacher`, or None.
   """
 
   name = "pre-training"
@@ -150,7 +148,6 @@ class PretrainingTask(Task):
     next_sentence_prediction: bool,
     max_eval_rows: int | None = None,
     mask_batch: inputs.Transform | None = None,
-    teacher=None,
   ):
     super().__init__()
     self._config = config
@@ -158,7 +155,6 @@ class PretrainingTask(Task):
     self._next_sentence_prediction = next_sentence_prediction
     self._max_eval_rows = max_eval_rows
     self._mask_batch = mask_batch
-    self._teacher = teacher
 
   def __getstate__(self):
     # Another process that measures steps for --dry_run reads no records.
@@ -175,7 +171,9 @@ class PretrainingTask(Task):
 
   def data_hashes(self) -> dict[str, str]:
     hashes = {s: read().fingerprint for s, read in self._read.items()}
-    return hashes | ({"teacher": self._teacher.hash} if self._teacher else {})
+    if self.distillation:
+      hashes["teacher"] = self.distillation.hash
+    return hashes
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
     """Logs the model size, and warns if both splits have the same records."""
@@ -191,64 +189,56 @@ class PretrainingTask(Task):
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     return variable_shapes(config, self._next_sentence_prediction)
 
-  def output_axes(self) -> dict:
-    return {}
-
-  def outputs(
-    self, bert: modeling.BertModel, features: Mapping, mode: str
-  ) -> Outputs:
-    """The sum of both losses; loss and accuracy of each prediction."""
-    is_training = mode == estimator.ModeKeys.TRAIN
-    weights = features["masked_lm_weights"]
-    if not is_training:
-      is_real = tf.cast(features["is_real_example"], tf.float32)
-      weights *= is_real[:, tf.newaxis]
+  def head(self, ops, bert, features: Mapping) -> dict:
+    """The logits of masked words, and loss and accuracy of each prediction."""
+    del ops
     # A batch is cut to its longest row, and other programs may fill positions
     # up with ones behind that.
     last = modeling.get_shape_list(features["input_ids"])[1] - 1
     positions = tf.minimum(features["masked_lm_positions"], last)
-    masked = bert.sequence_output_at(positions)
     logits = masked_lm_logits(
       self._config,
-      modeling.reshape_to_matrix(masked),
+      modeling.reshape_to_matrix(bert.sequence_output_at(positions)),
       bert.get_embedding_table(),
     )
     labels = features["masked_lm_ids"]
-    losses = tf.reshape(_cross_entropy(logits, labels), tf.shape(weights))
-    is_correct = _is_best(logits, labels, weights)
-    mean = weighted_mean if is_training else _weighted_mean
-    mixed = losses
-    if is_training and self._teacher:
-      soft = self._teacher.soft_losses(bert, logits, positions, features)
-      is_labeled = tf.ones(tf.shape(weights)[:1])
-      mixed = self._teacher.distillation.mix(losses, soft, is_labeled)
-    loss = mean(mixed, weights)
-    # The replicas of an evaluation may have different numbers of these.
-    terms = [
-      (tf.reduce_sum(losses * weights), EPSILON + tf.reduce_sum(weights))
-    ]
-    logged = {"masked LM accuracy": mean(is_correct, weights)}
-    predictions = {
-      "masked_lm_weights": weights,
+    losses = tf.reshape(_cross_entropy(logits, labels), tf.shape(labels))
+    outputs = {
+      "masked_lm_positions": positions,
+      "masked_lm_logits": logits,
       "masked_lm_loss": losses,
-      "masked_lm_accuracy": is_correct,
+      "masked_lm_accuracy": _is_best(logits, labels, losses),
     }
     if "next_sentence_labels" in features:
       labels = features["next_sentence_labels"]
-      mean, losses, log_probs = get_next_sentence_output(
+      _, losses, log_probs = get_next_sentence_output(
         self._config, bert.get_pooled_output(), labels
       )
-      is_correct = _is_best(log_probs, labels, losses)
-      if not is_training:
-        mean = estimator.mean_over_real_rows(losses, features)
-        terms.append((tf.reduce_sum(losses * is_real), tf.reduce_sum(is_real)))
-      loss += mean
-      logged["next sentence accuracy"] = tf.reduce_mean(is_correct)
-      predictions["next_sentence_loss"] = losses
-      predictions["next_sentence_accuracy"] = is_correct
-    return Outputs(
-      loss=loss, predictions=predictions, logged=logged, loss_terms=terms
-    )
+      outputs["next_sentence_loss"] = losses
+      outputs["next_sentence_accuracy"] = _is_best(log_probs, labels, losses)
+    return outputs
+
+  def output_axes(self) -> dict[str, Sequence[None]]:
+    of_words = dict.fromkeys(("masked_lm_loss", "masked_lm_accuracy"), (None,))
+    names = ("next_sentence_loss", "next_sentence_accuracy")
+    return {**of_words, **dict.fromkeys(names, ())}
+
+  def loss(self, outputs: Mapping, features: Mapping) -> list[Term]:
+    """The losses of masked words, and of next sentences."""
+    terms = [(outputs["masked_lm_loss"], features["masked_lm_weights"])]
+    if "next_sentence_loss" in outputs:
+      terms.append((outputs["next_sentence_loss"], None))
+    return terms
+
+  def logged(self, outputs: Mapping, features: Mapping) -> dict:
+    """The accuracy of both objectives."""
+    is_right = outputs["masked_lm_accuracy"]
+    weights = features["masked_lm_weights"]
+    found = {"masked LM accuracy": weighted_mean(is_right, weights)}
+    if "next_sentence_accuracy" in outputs:
+      mean = tf.reduce_mean(outputs["next_sentence_accuracy"])
+      found["next sentence accuracy"] = mean
+    return found
 
   def answer(self, example: None, predictions: Sequence[dict]) -> dict:
     return predictions[0]
@@ -261,10 +251,10 @@ class PretrainingTask(Task):
     sums = collections.defaultdict(float)
     counts = collections.defaultdict(float)
     for row in answers:
-      masked = row.pop("masked_lm_weights").astype(np.float64)
-      for name, values in row.items():
+      masked = row["masked_lm_weights"].astype(np.float64)
+      for name in filter(row.__contains__, self.output_axes()):
         weights = masked if name.startswith("masked_lm") else np.float64(1)
-        sums[name] += float(np.sum(values * weights))
+        sums[name] += float(np.sum(row[name] * weights))
         counts[name] += float(np.sum(weights))
     return Evaluation(
       {name: sums[name] / max(counts[name], EPSILON) for name in sums}

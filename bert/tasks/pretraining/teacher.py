@@ -35,7 +35,7 @@ PROJECTION = "distillation/projection"
 _EPSILON = 1e-6
 
 
-class PretrainingTeacher:
+class PretrainingTeacher(distillation.Distillation):
   """A pre-trained model that a student of the same vocabulary learns from.
 
   `hash` identifies its weights.
@@ -45,7 +45,7 @@ class PretrainingTeacher:
     config, tokenizer: the student's.
     layers: pairs of a layer of the student and one of the teacher, which become
       alike in the `targets`.
-    distillation: the weight and the temperature of the soft targets.
+    weight, temperature: see Distillation.
     precision: see BertModel.
   """
 
@@ -55,13 +55,15 @@ class PretrainingTeacher:
     config: modeling.BertConfig,
     tokenizer: tokenization.FullTokenizer | None,
     layers: Sequence[tuple[int, int]],
-    distillation: distillation.Distillation,
+    weight: float = 0.5,
+    temperature: float = 2.0,
     precision: str = "float32",
     targets: Sequence[str] = TARGETS[:1],
   ):
+    super().__init__(weight, temperature)
     model = model_folder.find_model(downloads.local_path(model_dir))
     self.config, self.layers, self._targets = model.config, layers, targets
-    self.distillation, self._precision = distillation, precision
+    self._precision = precision
     self._check(model_dir, config, tokenizer, model)
     shapes = modeling.variable_shapes(model.config)
     shapes |= pretraining.variable_shapes(model.config, False)
@@ -111,18 +113,20 @@ class PretrainingTeacher:
     if problem:
       raise UserError(f"--distill_targets={problem}")
 
-  def soft_losses(
+  def soft_loss(
     self,
+    task: pretraining.PretrainingTask,
     bert: modeling.BertModel,
-    logits: tf.Tensor,
-    positions: tf.Tensor,
+    outputs: Mapping[str, tf.Tensor],
     features: Mapping[str, tf.Tensor],
   ) -> tf.Tensor:
     """The soft loss of each masked position, [B, P].
 
     It is the divergence of the probabilities, and for each pair of layers their
-    distance in the row. `bert` is the student, with logits [B * P, V].
+    distance in the row. `bert` and the outputs of the head are the student's.
     """
+    del task
+    positions = outputs["masked_lm_positions"]
     with self._store:
       teacher = modeling.BertModel(
         self.config,
@@ -137,7 +141,7 @@ class PretrainingTeacher:
         teacher.get_embedding_table(),
       )
     losses = distillation.divergence(
-      logits, tf.stop_gradient(targets), self.distillation.temperature
+      outputs["masked_lm_logits"], tf.stop_gradient(targets), self.temperature
     )
     losses = tf.reshape(losses, tf.shape(positions))
     for distance in self._distances(bert, teacher, features["input_mask"]):

@@ -22,14 +22,7 @@ import modeling
 import tokenization
 from bert import layers
 from bert.contract import ops
-from bert.contract.task import (
-  Evaluation,
-  Field,
-  Outputs,
-  RowSet,
-  Settings,
-  Task,
-)
+from bert.contract.task import Evaluation, Field, RowSet, Settings, Task
 from bert.data import files, records
 from bert.data.text_words import check_has_words
 from bert.errors import UserError, plural
@@ -48,7 +41,6 @@ from bert.tasks.squad.decoding import (
   answer_question,
   write_answers,
 )
-from bert.training import estimator
 from bert.training.model_fn import model_fn_builder_of
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
@@ -92,17 +84,12 @@ def span_losses(
   end_logits: tf.Tensor,
   start_positions: tf.Tensor,
   end_positions: tf.Tensor,
-  input_mask: tf.Tensor | None = None,
 ) -> tf.Tensor:
   """The cross-entropies of start and end, float [2, B].
 
-  Logits and mask are [B, S], positions integer [B]. The mask excludes padding
-  from the softmax; without it, the loss depends on it, as in the original.
+  Logits are [B, S], positions integer [B].
   """
   logits = tf.stack([start_logits, end_logits])  # [2, B, S]
-  if input_mask is not None:
-    padding = 1.0 - tf.cast(input_mask, tf.float32)
-    logits += padding * layers.MASKED_SCORE
   positions = tf.cast(tf.stack([start_positions, end_positions]), tf.int32)
   return layers.cross_entropy(logits, positions)
 
@@ -218,14 +205,16 @@ class SquadTask(Task):
     return layers.output_shapes(config.hidden_size, 2, "cls/squad/")
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    """Start and end logits [B, S]."""
+    """Start and end logits [B, S], without and (`all_`) with padding."""
     # Otherwise padding could be among the n best starts and ends, and its
     # amount depends on the other rows of the batch.
-    names = ("start_logits", "end_logits")
     mask, low = features["input_mask"], layers.MASKED_SCORE
+    start, end = compute_logits(bert, ops)
     return {
-      name: ops.masked(part, mask, low)
-      for name, part in zip(names, compute_logits(bert, ops), strict=True)
+      "start_logits": ops.masked(start, mask, low),
+      "end_logits": ops.masked(end, mask, low),
+      "all_start_logits": start,
+      "all_end_logits": end,
     }
 
   def output_axes(self) -> dict[str, Sequence[str]]:
@@ -322,21 +311,12 @@ class SquadTask(Task):
       hashes["train" if is_training else "dev"] = digest
     return hashes
 
-  def outputs(
-    self, bert: modeling.BertModel, features: Mapping, mode: str
-  ) -> Outputs:
-    """The loss in training, otherwise the logits."""
-    if mode != estimator.ModeKeys.TRAIN:
-      return super().outputs(bert, features, estimator.ModeKeys.PREDICT)
+  def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
+    """The mean of the losses of start and end, of each row."""
+    prefix = "all_" if self._padding_competes else ""
+    logits = (outputs[prefix + name] for name in self.output_axes())
     positions = features["start_positions"], features["end_positions"]
-    mask = None if self._padding_competes else features["input_mask"]
-    logits = compute_logits(bert)
-    losses = span_losses(*logits, *positions, mask)
-    if self.distillation is None:
-      return Outputs(loss=tf.reduce_mean(losses))
-    losses = tf.reduce_mean(losses, axis=0)
-    found = dict(zip(self.output_axes(), logits, strict=True))
-    return Outputs(self.with_soft_loss(losses, found, features))
+    return tf.reduce_mean(span_losses(*logits, *positions), axis=0)
 
   def before_updates(self, folder: str) -> None:
     """Forgets the threshold that was found with the weights of before."""

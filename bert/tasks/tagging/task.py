@@ -20,9 +20,8 @@ from absl import logging
 import modeling
 import tokenization
 from bert import layers
-from bert.contract import ops
-from bert.contract.batch_means import weighted_mean
-from bert.contract.task import Outputs, RowSet, Settings, Task
+from bert.contract.batch_means import Term
+from bert.contract.task import RowSet, Settings, Task
 from bert.data import files, records, text_words
 from bert.errors import plural
 from bert.models import huggingface_config
@@ -34,7 +33,6 @@ from bert.tasks.tagging import (
 )
 from bert.tasks.tagging.data import Sentence
 from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
-from bert.training import estimator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,22 +174,13 @@ class TaggingTask(Task):
       for split, found in self._sentences.items()
     }
 
-  def outputs(
-    self, bert: modeling.BertModel, features: Mapping, mode: str
-  ) -> Outputs:
-    """The mean loss of the words; their labels, probabilities and losses."""
-    is_training = mode == estimator.ModeKeys.TRAIN
-    found = self.head(ops.TensorOps(is_training), bert, features)
+  def loss(self, outputs: Mapping, features: Mapping) -> list[Term]:
+    """The losses of all positions, of which the words count."""
     marks = features["label_ids"]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels=tf.maximum(marks - 1, 0), logits=found["logits"]
+      labels=tf.maximum(marks - 1, 0), logits=outputs["logits"]
     )
-    if is_training:
-      losses = self.with_soft_loss(losses, found, features)
-      weights = tf.cast(marks > 0, tf.float32)
-      return Outputs(loss=weighted_mean(losses, weights))
-    predictions = self.predictions(found, features) | {"losses": losses}
-    return Outputs(predictions=predictions)
+    return [(losses, tf.cast(marks > 0, tf.float32))]
 
   # Evaluation and prediction.
 
