@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 from bert.data import text_files
-from bert.data.text_files import text_or_pair
 from bert.engine.loaded_model import Input, LoadedModel
 from bert.errors import UserError
 
@@ -16,7 +15,9 @@ def converse(model: LoadedModel) -> None:
     fields = fields[:1]
 
   def respond(*lines):
-    parts = text_or_pair(*lines) if reads_line else _parts(fields, lines)
+    parts = (
+      text_files.text_or_pair(*lines) if reads_line else _parts(fields, lines)
+    )
     return answer(model, parts)
 
   ask_until_end(list(map(_prompt, fields)), respond)
