@@ -388,13 +388,14 @@ class Task:
     least = sum(field.default is None for field in self.inputs)
     found = []
     for number, line in enumerate(text_files.read_lines(path), 1):
-      parts = line.strip().split(" ||| ")
+      parts = text_files.texts_of(line)
       if not line.strip():
         continue
       if not least <= len(parts) <= len(names):
         raise UserError(
           f"{path}:{number} has {plural(len(parts), 'text')}, and the model "
-          f"reads {listing(names)}; separate texts by ' ||| '"
+          f"reads {listing(names)}; separate texts by "
+          f"{text_files.SEPARATOR!r}"
         )
       found.append(self.example(*parts))
     return found

@@ -18,6 +18,9 @@ from bert.errors import UserError
 
 _CHUNK_BYTES = 2**20
 
+# Separates the texts of a line.
+SEPARATOR = " ||| "
+
 # The name of standard input, or standard output.
 STREAM = "-"
 
@@ -58,6 +61,17 @@ def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
     if path.lower().endswith(".gz"):
       writer = stack.enter_context(gzip.GzipFile("", "wb", 6, writer, mtime=0))
     yield lambda line: writer.write(f"{line}\n".encode())
+
+
+def texts_of(line: str, most: int | None = None) -> list[str]:
+  """The texts of a line, which SEPARATOR separates; at most `most`."""
+  return line.strip().rsplit(SEPARATOR, -1 if most is None else most - 1)
+
+
+def text_or_pair(line: str) -> str | tuple[str, str]:
+  """The text of a line, or a pair if SEPARATOR stands between two."""
+  text, *others = texts_of(line, 2)
+  return (text, *others) if others else text
 
 
 def read_lines(path: str) -> Iterator[str]:

@@ -1,10 +1,8 @@
 """A conversation on the terminal."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from bert.data import text_files
-from bert.data.masked_text import Text
 from bert.engine.loaded_model import Input, LoadedModel
 from bert.errors import UserError
 
@@ -17,7 +15,9 @@ def converse(model: LoadedModel) -> None:
     fields = fields[:1]
 
   def respond(*lines):
-    parts = parse_line(*lines) if reads_line else _parts(fields, lines)
+    parts = (
+      text_files.text_or_pair(*lines) if reads_line else _parts(fields, lines)
+    )
     return answer(model, parts)
 
   ask_until_end(list(map(_prompt, fields)), respond)
@@ -53,13 +53,6 @@ def _prompt(field):
   if field.is_list:
     return f"{name} (a | b | c)> "
   return "> " if name == "text" else f"{name}> "
-
-
-def parse_line(line: str) -> Text:
-  """The text of a line, or a pair if ` ||| ` separates two texts."""
-  line = line.strip()
-  pair = re.match(r"^(.*) \|\|\| (.*)$", line)
-  return pair.groups() if pair else line
 
 
 def _parts(fields, lines):

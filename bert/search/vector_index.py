@@ -27,7 +27,7 @@ import numpy as np
 import orjson
 
 from bert import strict_json
-from bert.data import files, top_k
+from bert.data import files, folder_lock, top_k
 from bert.errors import UserError
 
 NAME = "index.json"
@@ -202,14 +202,12 @@ def _as_floats(vectors, bits):
 def locked(folder: str) -> Iterator[None]:
   """Creates the folder of an index if needed, and keeps other processes out."""
   files.make_local_folder(folder)
-  path = os.path.join(folder, "index.lock")
-  with files.locked(path, folder):
-    try:
+  try:
+    with folder_lock.lock_folder(folder):
       yield
-    finally:
-      files.remove(path)
-      with contextlib.suppress(OSError):  # It is not empty.
-        os.rmdir(folder)
+  finally:
+    with contextlib.suppress(OSError):  # It is not empty.
+      os.rmdir(folder)
 
 
 def update(

@@ -6,6 +6,7 @@ import types
 import pytest
 
 from bert.contract.task import Task
+from bert.data import text_files
 from bert.errors import UserError
 from bert.scripts import terminal
 
@@ -62,4 +63,4 @@ def test_input_that_is_not_utf8(converse, errors, monkeypatch):
   ],
 )
 def test_a_line(line, text):
-  assert terminal.parse_line(line) == text
+  assert text_files.text_or_pair(line) == text

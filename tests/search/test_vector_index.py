@@ -2,9 +2,12 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import scripts
 
 from bert.data import files
 from bert.errors import UserError
@@ -151,12 +154,16 @@ class TestUpdates:
     assert contents(after) == contents(again)
 
   def test_two_at_once(self, tmp_path):
-    with (
-      vector_index.locked(str(tmp_path / "i")),
-      pytest.raises(UserError, match="another process is writing"),
-    ):
-      change(tmp_path / "i", [], ["a"], unit_vectors(1))
-    assert not (tmp_path / "i").exists()
+    folder = str(tmp_path / "i")
+    code = f"from bert.search import vector_index as v; v.locked({folder!r})"
+    code += ".__enter__()"
+    command = [sys.executable, "-c", code]
+    with vector_index.locked(folder):
+      other = subprocess.run(
+        command, cwd=scripts.ROOT, capture_output=True, text=True
+      )
+    assert f"{folder} is in use by process {os.getpid()}" in other.stderr
+    assert not os.path.exists(folder)
 
 
 def cut(path):

@@ -16,7 +16,6 @@ from bert.data.masked_text import Text
 from bert.engine import batches
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError, import_optional
-from bert.scripts.terminal import parse_line
 from bert.tasks.embeddings.vectors import Features
 
 Write = Callable[[Sequence[Features]], None]
@@ -44,15 +43,15 @@ def read_texts(
     # come after hours of computation.
     number = 0
     for number, line in enumerate(text_files.read_lines(path), 1):
-      check(parse_line(line), number)
-    yield map(parse_line, text_files.read_lines(path))
+      check(text_files.text_or_pair(line), number)
+    yield map(text_files.text_or_pair, text_files.read_lines(path))
   else:  # A pipe, such as <(command) in a shell.
     number = 0
     with text_files.open_input(path) as (reader, path):
       for lines in text_files.lines_as_they_come(
         reader, path, batches.SORTED_ROWS
       ):
-        yield [parse_line(text) for _, text in lines]
+        yield [text_files.text_or_pair(text) for _, text in lines]
         number += 1
   files.check_holds(number, path, "lines", "pass one text per line")
 

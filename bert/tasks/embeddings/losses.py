@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from bert import layers
 from bert.contract import distillation
 from bert.errors import UserError
 from bert.tasks.embeddings import data as text_pairs
 
 LOSSES = ("ranking", "cosine", "cosent")
-
-# Added to the logits that a softmax leaves out.
-_EXCLUDED = -1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +159,7 @@ def ranking(
 
 def _softmax_loss(logits, excluded, is_labeled):
   """The mean cross-entropy; candidate i is the right one of row i."""
-  logits += tf.where(excluded, _EXCLUDED, 0.0)
+  logits += tf.where(excluded, layers.MASKED_SCORE, 0.0)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.range(tf.shape(logits)[0]), logits=logits
   )
@@ -191,7 +189,7 @@ def cosent(
   is_wrong_if_positive = scores[:, tf.newaxis] > scores
   if is_labeled is not None:
     is_wrong_if_positive &= is_labeled[:, tf.newaxis] * is_labeled > 0
-  differences = tf.where(is_wrong_if_positive, differences, _EXCLUDED)
+  differences = tf.where(is_wrong_if_positive, differences, layers.MASKED_SCORE)
   return tf.reduce_logsumexp(
     tf.concat([tf.reshape(differences, [-1]), [0.0]], axis=0)
   )

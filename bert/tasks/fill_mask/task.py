@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import modeling
 from bert.contract.task import Field, Settings, Task
-from bert.data import instances, masked_text, records, sequences
+from bert.data import instances, masked_text, records, sequences, text_files
 from bert.data.masked_text import MASK, Filled, Row
 from bert.data.text_words import check_has_words
 from bert.errors import UserError
@@ -110,7 +110,12 @@ class MaskTask(Task):
     ids = self.tokenizer.convert_tokens_to_ids(pieces)
     masks = [i for i, piece in enumerate(pieces) if piece == special.mask]
     return Row(
-      " ||| ".join(parts), pieces, ids, segment_ids, masks, bool(text_b)
+      text_files.SEPARATOR.join(parts),
+      pieces,
+      ids,
+      segment_ids,
+      masks,
+      bool(text_b),
     )
 
   def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:

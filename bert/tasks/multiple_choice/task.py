@@ -129,7 +129,8 @@ class MultipleChoiceTask(Task):
     # The padding of a row with fewer choices gets no probability.
     is_choice = ops.take(features["input_mask"], 0)
     scores = ops.output_layer(bert.get_pooled_output(), 1)
-    logits = ops.masked(ops.reshaped(scores, is_choice), is_choice, -1e9)
+    scores = ops.reshaped(scores, is_choice)
+    logits = ops.masked(scores, is_choice, layers.MASKED_SCORE)
     return {"logits": logits, "probabilities": ops.softmax(logits)}
 
   def output_axes(self) -> dict[str, Sequence[str]]:
