@@ -21,7 +21,7 @@ def document(
   `title` is text, `header` and `body` are HTML. The CSS `style` is added to
   that of all pages; the JavaScript `script` runs at the end.
   """
-  # Whatever the texts contain, the page loads nothing and runs its script only.
+  # Whatever the texts contain, the page loads nothing and runs only its script.
   policy = "default-src 'none'; style-src 'unsafe-inline'"
   if script:
     digest = hashlib.sha256(script.encode()).digest()
@@ -39,7 +39,7 @@ def document(
 
 def write(path: str, page: str) -> None:
   """Writes a page; the file appears whole or not at all."""
-  # A text from JSON may contain half of a surrogate pair, which UTF-8 cannot.
+  # A text from JSON may contain half of a surrogate pair; UTF-8 cannot.
   files.write_file(path, page.encode("utf-8", "replace"))
 
 
@@ -88,13 +88,13 @@ def key_figures(figures: Mapping[str, float], digits: int = 4) -> str:
 
 
 def number_cell(number: float | None, digits: int = 4) -> str:
-  """A table cell with a number; None is not known."""
+  """A table cell with a number; None is unknown."""
   shown = "–" if number is None else data(number, digits)
   return f'<td class="number">{shown}</td>'
 
 
 def number_row(name: str, numbers: Iterable[float | None]) -> list[str]:
-  """The cells of a row of numbers, whose name is code."""
+  """The cells of a row of numbers; its name is formatted as code."""
   head = row_head(f"<code>{escape(name)}</code>")
   return [head, *map(number_cell, numbers)]
 
