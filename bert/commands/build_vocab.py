@@ -3,7 +3,7 @@
     python build_vocab.py --input_file=wiki.txt.gz --output_file=vocab.txt \\
       --vocab_size=30522
 
-Text is split into words as by the tokenizer. Every 50th line is held out to
+Text is split into words as the tokenizer does. Every 50th line is held out to
 report how well the vocabulary covers new text. Equal text and flags give equal
 files.
 """
@@ -133,7 +133,7 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
     model_folder.check_size(old, config, given, f"the model {prefix}")
     path = os.path.join(os.path.dirname(prefix), "vocab.txt")
     known = tokenization.load_vocab(path) if files.exists(path) else {}
-    # Embeddings belong to lines. Those that no piece uses may be edited.
+    # An embedding belongs to a line. Lines that no piece uses may differ.
     if any(known.get(piece, n) != n for piece, n in old.vocab.items()):
       raise UserError(
         f"{given} has pieces in other lines than the vocabulary of {prefix}; "
@@ -145,7 +145,7 @@ def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
 def extend_vocabulary(
   flags: Flags, old: tokenization.FullTokenizer, counts: WordCounts
 ) -> int:
-  """Writes what --extend asks for; returns the number of pieces."""
+  """Writes the extended vocabulary or model; returns the number of pieces."""
   logging.info("Choosing %s", plural(flags.num_new, "piece"))
   replaced = vocabulary.choose_pieces(
     counts.words, old.wordpiece_tokenizer.tokenize, flags.num_new

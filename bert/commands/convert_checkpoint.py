@@ -23,7 +23,7 @@ from bert.scripts import startup
 FLAGS = table(
   flag_table.model_dir(
     more=" Or a checkpoint in such a folder, or the SavedModel of an encoder, "
-    "of which only variables are read."
+    "whose variables alone are read."
   ),
   (
     Flag("to", None, "The format to write.",

@@ -38,11 +38,11 @@ _QUANTIZATIONS = {
 
 _PARTS = ("task", "encoder", "preprocess")
 
-# Default of --max_seq_length without a trained task, if the model has the
+# Default of --max_seq_length without a trained task, if the model has as many
 # positions.
 _LENGTH = 128
 
-# What a program needs, beside the model, to read text and to name answers.
+# Files that a program needs, beside the model, to read text and name answers.
 _ASSETS = (
   *model_folder.VOCAB_NAMES,
   *model_folder.CONFIG_NAMES,
@@ -103,8 +103,8 @@ def check_flags(flags: Flags) -> None:
 def export_model(
   flags: Flags, model_dir: str, model: model_folder.Model, folder: str
 ) -> None:
-  """Writes what the flags choose of a model into a folder."""
-  # Here, because these modules load TensorFlow.
+  """Writes the part of a model that the flags choose into a folder."""
+  # Imported here, because they load TensorFlow.
   from bert.export import lite, saved_model, task_graph, text_graph
 
   length = flags.max_seq_length
@@ -127,16 +127,16 @@ def export_model(
   else:
     tf.saved_model.save(module, folder, module.serving())
     if flags.part != "preprocess":
-      # It says what convert_checkpoint.py cannot tell from variables.
+      # It has what convert_checkpoint.py cannot derive from variables.
       path = os.path.join(folder, "bert_config.json")
       files.write_file(path, model.config_json())
 
 
 def warn_of_unused(flags: Flags, has_task: bool) -> None:
-  """Warns of flags without effect on a model, with a trained task or not."""
+  """Warns of flags that have no effect on this model."""
   is_onnx = flags.format == "onnx"  # Rows of any length, without pooling.
   if flags.part == "task" and not (has_task or is_onnx):
-    return  # It makes vectors.
+    return  # The model gives vectors, so all flags apply.
   names = ["pooling", "normalize"]
   if flags.format != "tflite" and flags.part != "preprocess":
     names.append("max_seq_length")
@@ -152,13 +152,13 @@ def copy_assets(
     if name in _ASSETS or name.endswith(".model"):
       content = files.read_bytes(os.path.join(model_dir, name))
       files.write_file(os.path.join(folder, name), content)
-  found = files.listdir(folder)
-  if "tokenizer.json" not in found and task.tokenizer.splits_words:
+  copied = files.listdir(folder)
+  if "tokenizer.json" not in copied and task.tokenizer.splits_words:
     lower_cases = task.tokenizer.basic_tokenizer.do_lower_case
     tokenizer = huggingface.make_tokenizer(task.tokenizer.vocab, lower_cases)
     files.write_file(f"{folder}/tokenizer.json", tokenizer.to_str())
-  if is_trained and task_file.NAME not in found:
-    # Folders of other programs record the task in files of theirs.
+  if is_trained and task_file.NAME not in copied:
+    # Folders of other programs record the task in their own files.
     content = task_file.content(task.kind, task.settings)
     files.write_file(os.path.join(folder, task_file.NAME), content)
 

@@ -20,8 +20,7 @@ from bert.models import model_folder
 from bert.scripts import startup, terminal
 from bert.tasks.embeddings import feature_files
 
-# Lines that are answered together. The model reads a line once for each of its
-# pieces.
+# Lines that are answered together. The model reads a line once per piece.
 _LINES_AT_A_TIME = 16
 
 

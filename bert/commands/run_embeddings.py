@@ -42,8 +42,8 @@ FLAGS = table(
   ),
   (
     flag_table.TEACHER.but(
-      help="A trained model of vectors of any size. The student learns from "
-      "how similar its vectors of the texts of a batch are, too."),
+      help="A trained model of vectors of any size. The student also learns "
+      "how similar the teacher's vectors of the texts of a batch are."),
     Flag("train_file", None, f"Pairs to train on: {_TABLE}", used="train",
          kind=PATH),
     Flag("dev_file", None, f"Pairs to evaluate on: {_TABLE}", used="dev",
@@ -53,7 +53,7 @@ FLAGS = table(
     Flag("text_a_column", "text_a", "Column of the text, or query."),
     Flag("text_b_column", "text_b", "Column of its partner, or document."),
     Flag("negative_column", None,
-         "Columns with texts that look like partners and are none (hard "
+         "Columns with texts that look like partners but are not (hard "
          "negatives), separated by commas. In JSON Lines a value may be a "
          "list.", used="train"),
     Flag("score_column", None,
@@ -88,7 +88,7 @@ FLAGS = table(
          "Sizes, such as 384,192,96, to which vectors may be cut afterwards: "
          "the loss is the mean over these.", check=_SIZES),
     Flag("pooling", None,
-         "How the vector of a text is made of those of its word pieces. "
+         "How to make the vector of a text from those of its word pieces. "
          "Default: as in the initial model, or else mean.", choices=POOLINGS,
          fixed_by="task"),
     Flag("normalize", None,
@@ -120,7 +120,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def read_settings(flags: Flags, folder: str | None) -> VectorSettings:
-  """The settings by the flags, and otherwise by the model in a folder."""
+  """The settings from the flags, or else from the model in a folder."""
   trained = task_file.load(VectorTask, folder, is_required=False)
   if not folder or task_file.read(folder)[0] != VectorTask.kind:
     trained = dataclasses.replace(trained, pooling="mean", normalize=True)

@@ -91,9 +91,9 @@ def find_file(flags: Flags, split: str) -> str:
 
 
 def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
-  """The task, whose files are read; a trained model sets labels and reading.
+  """The task with its files. `folder` has the trained model; None to train.
 
-  The folder is that of the trained model; None to train.
+  A trained model fixes the labels.
   """
   sentences = {
     split: tagged_text.read_sentences(find_file(flags, split), split != "test")
@@ -146,8 +146,8 @@ def answer_lines(model: LoadedModel, reader: BinaryIO, name: str) -> None:
     return text_files.lines_as_they_come(reader, name, _MAX_LINES)
 
   for lines in text_files.checked(reader, read):
-    for found in model.answers(text for _, text in lines):
-      print(entities.to_json(found.text, found.entities), flush=True)
+    for answer in model.answers(text for _, text in lines):
+      print(entities.to_json(answer.text, answer.entities), flush=True)
 
 
 def main(flags: Flags) -> dict[str, float] | list[dict]:

@@ -5,8 +5,8 @@
     python search_texts.py --index=/tmp/faq_index --query="Where is my order?"
 
 The first command writes the vectors of texts to a folder, or adds them to those
-that are there. The second one searches them. docs/embeddings.md describes the
-files, reranking, and how to mine negatives for training.
+in it. The second one searches them. docs/embeddings.md describes the files,
+reranking, and how to mine negatives for training.
 """
 
 import functools
@@ -73,7 +73,7 @@ FLAGS = table(
          check=COUNT),
     Flag("max_negative_share", 0.95,
          "Texts with a larger share of the score of the right text are not "
-         "used as negatives, as they may be right, too.", check=SHARE),
+         "used as negatives, because they may be right, too.", check=SHARE),
     Flag("output_file", None,
          "JSON Lines to write; - is standard output. Default: text on "
          "standard output.", kind=PATH),
@@ -106,7 +106,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def write_index(flags: Flags) -> dict[str, int]:
-  """Adds and removes rows; returns how many texts there are, and are new."""
+  """Adds and removes rows; returns the numbers of all texts and of new ones."""
   header = vector_index.Header(flags.model_dir, "", 0)
   if files.exists(f"{flags.index}/{vector_index.NAME}"):
     header = vector_index.VectorIndex(flags.index).header
@@ -179,8 +179,8 @@ def describe(flags: Flags, query: str, hits: list[Hit]) -> str:
 
 def to_json(query: str, hits: list[Hit]) -> str:
   """The hits of a query as a line of JSON."""
-  found = {"query": query, "hits": [hit.to_dict() for hit in hits]}
-  return json.dumps(found, ensure_ascii=False)
+  fields = {"query": query, "hits": [hit.to_dict() for hit in hits]}
+  return json.dumps(fields, ensure_ascii=False)
 
 
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:

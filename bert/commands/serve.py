@@ -5,8 +5,8 @@
     curl -d '{"text_a": "It rains.", "text_b": "Rain falls."}' \\
       http://127.0.0.1:8501/answer
 
-The model is any folder that a training left, or a release, whose answers are
-vectors of texts. The interface is that of TensorFlow Serving, and a plain one;
+The model is the folder of any training, or a release, which gives vectors of
+texts. The interface is that of TensorFlow Serving, and a plain one;
 docs/serving.md describes both. http://127.0.0.1:8501/ is a page to try it.
 """
 

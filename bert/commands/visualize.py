@@ -111,7 +111,7 @@ def read_texts(
 
 
 class _AttentionTask(Task):
-  """The attention of every head [B, L, N, S, S], without a head of its own."""
+  """Gives the attention of every head of the encoder, [B, L, N, S, S]."""
 
   needs_pooler = False
 
@@ -194,11 +194,11 @@ def mean_vectors(
   vectors = loaded_model.load_task(
     model, "vectors", max_seq_length=max_seq_length, precision=precision
   )
-  found = vectors.answers(sentences)
-  if truncated := sum(text.was_cut for text in found):
+  answers = vectors.answers(sentences)
+  if truncated := sum(text.was_cut for text in answers):
     cut = plural(truncated, "sentence")
     logging.warning("%s truncated to --max_seq_length=%d", cut, max_seq_length)
-  return np.stack([text.vector for text in found])
+  return np.stack([text.vector for text in answers])
 
 
 def show_embeddings(flags: Flags) -> None:

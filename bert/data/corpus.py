@@ -79,8 +79,8 @@ def scan(
     paths: text files, or gzip files (.gz) of text.
     shard_bytes: a shard ends with the document that reaches this size; 0 for
       one shard.
-    min_documents: of a shard. If fewer are left at the end, they are added to
-      the shard before.
+    min_documents: minimum of a shard. If fewer are left at the end, the
+      previous shard gets them.
     spool: prefix of new files with the text of gzip files. Without it, reading
       a shard of a gzip file decompresses all that precedes the shard.
   """
@@ -155,7 +155,7 @@ def shard_lines(shard: Shard) -> Iterator[str]:
 
 
 def random_stream(seed: int, index: int) -> random.Random:
-  """The random numbers of a shard; those of the original for the first."""
+  """The random numbers of a shard; the first shard has the original's."""
   return random.Random(f"{seed}/{index}" if index else seed)
 
 
@@ -167,15 +167,15 @@ def records_of_shard(
   """The records of a shard, shuffled, and their statistics.
 
   Calls `document_done` after each pass over each document. The counts are
-  `pieces` of the text, `unknown` ones and, with whole words, `continuations`;
-  `instances`, their `tokens` without padding, and those whose only masked word
-  is masked in part, `cut_words`.
+  `pieces`, `unknown` pieces and, with whole words, `continuations` of the text;
+  `instances`, their `tokens` without padding, and `cut_words`, the instances
+  whose only masked word is masked in part.
   """
   tokenizer, ids = _load_tokenizer(
     config.vocab_file, config.do_lower_case, config.spm_model_file
   )
   read = instances.read_documents(shard_lines(shard), tokenizer.tokenize)
-  # Pieces are represented by their encoded ids, which records are joined of.
+  # Pieces are represented by their encoded ids, the parts of a record.
   documents = [
     instances.Document(list(map(ids.__getitem__, pieces)), starts)
     for pieces, starts in read
@@ -221,7 +221,7 @@ def records_of_shard(
 
 @functools.lru_cache(maxsize=1)
 def _load_tokenizer(vocab_file, do_lower_case, spm_model_file):
-  """A process's tokenizer, whose cache serves all shards, and encoded ids."""
+  """The tokenizer of a process, with one cache for all shards; encoded ids."""
   tokenizer = tokenization.FullTokenizer(
     vocab_file, do_lower_case, spm_model_file
   )

@@ -47,7 +47,7 @@ def write_records_by_beam(
   prefix: str,
   pipeline: object,
 ) -> collections.Counter | None:
-  """Does the work of `write_records` with Beam; the order of records differs.
+  """Like `write_records`, but with Beam; the order of records differs.
 
   Returns the counts, if the runner supports counters.
   """
@@ -107,9 +107,9 @@ def _beam_counts(result):
 
   own = metrics.MetricsFilter().with_namespace(_NAMESPACE)
   try:
-    found = result.metrics().query(own)["counters"]
+    counters = result.metrics().query(own)["counters"]
   except NotImplementedError:
     return None
   return collections.Counter(
-    {c.key.metric.name: c.committed or c.attempted for c in found}
+    {c.key.metric.name: c.committed or c.attempted for c in counters}
   )

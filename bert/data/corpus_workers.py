@@ -26,8 +26,8 @@ from bert.data.corpus import Corpus, CorpusConfig, records_of_shard
 def workspace(outputs: Sequence[str]) -> Iterator[tuple[list[str], str]]:
   """Yields temporary paths of the outputs, and a prefix for temporary files.
 
-  At the end the outputs get their names, all of them or, after an exception,
-  none. Files with the prefix, also those of a killed run, are deleted.
+  Renames all outputs at the end, or none after an exception. Deletes the files
+  with the prefix, also those of a killed run.
   """
   with contextlib.ExitStack() as stack:
     paths = [stack.enter_context(files.atomic_write(path)) for path in outputs]

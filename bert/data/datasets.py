@@ -105,7 +105,7 @@ def find_glue(name: str) -> str:
 
 
 def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
-  """The folder of a task of GLUE, a key of GLUE, in `folder`; downloads it."""
+  """Downloads a task, a key of GLUE, into `folder`; returns its folder."""
   target, dataset = os.path.join(folder, name), GLUE[name]
   if name == "MRPC":
     _fetch_mrpc(target, offline)
@@ -119,7 +119,7 @@ def fetch_glue(name: str, folder: str, offline: bool = False) -> str:
 
 
 def fetch_squad(folder: str, offline: bool = False) -> str:
-  """The folder of SQuAD 1.1 and 2.0; downloads their files."""
+  """Downloads SQuAD 1.1 and 2.0; returns the folder."""
   for name, sha256 in _SQUAD.items():
     path = os.path.join(folder, name)
     fetching.fetch(f"{_SQUAD_URL}/{name}", path, offline, sha256)
@@ -129,7 +129,7 @@ def fetch_squad(folder: str, offline: bool = False) -> str:
 def _fetch_mrpc(folder, offline):
   """Downloads MRPC, and divides it into GLUE's three files."""
   targets = [os.path.join(folder, f"{n}.tsv") for n in ("dev", "test", "train")]
-  if files.exists(targets[-1]):  # The last one that is written.
+  if files.exists(targets[-1]):  # Written last.
     return
   tables = []
   for url, sha256 in _MRPC.items():

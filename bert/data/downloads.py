@@ -3,8 +3,8 @@
     folder = local_path("uncased_L-12_H-768_A-12")
     folder = local_path("hf://google-bert/bert-base-uncased")
 
-The cache is the folder BERT_CACHE, or else `~/.cache/bert`; that of `hf://` is
-Hugging Face's own.
+Releases are cached in the folder BERT_CACHE, or else in `~/.cache/bert`; models
+of `hf://` in Hugging Face's own cache.
 """
 
 import functools
@@ -18,8 +18,8 @@ HUB_SCHEME = "hf://"
 
 _RELEASES_URL = "https://storage.googleapis.com/bert_models"
 
-# The original's releases by the folder of their archives. Of the 24 small
-# models, the one of BERT-Base's size has the same name as BERT-Base itself.
+# Name of a release -> folder of its archive. The largest of the 24 small models
+# has the name of BERT-Base, which takes precedence.
 _RELEASES = {
   "uncased_L-12_H-768_A-12": "2018_10_18",
   "uncased_L-24_H-1024_A-16": "2018_10_18",
@@ -41,8 +41,8 @@ RELEASES = {
 # other formats, except those of sentence-transformers, such as 1_Pooling.
 _HUB_FILES = (
   *("*.json", "vocab.txt", "model*.safetensors", "bert_model.ckpt.*"),
-  *("*.model", "merges.txt"),  # SentencePiece's, and byte-level BPE's.
-  "*_Dense/model.safetensors",  # Of sentence-transformers.
+  *("*.model", "merges.txt"),  # SentencePiece, and byte-level BPE.
+  "*_Dense/model.safetensors",  # A layer of sentence-transformers.
 )
 _HUB_FOLDERS = "[!0-9]*/*"
 
@@ -65,7 +65,7 @@ def cache_folder(*names: str) -> str:
 
 
 def check_name(name: str) -> None:
-  """Raises UserError unless a name is that of a model to download."""
+  """Raises UserError unless there is a model of this name to download."""
   if not name.startswith(HUB_SCHEME) and name not in RELEASES:
     raise UserError(
       f"{name!r} is neither hf://organization/name nor a release of the "
@@ -83,10 +83,10 @@ def similar_release(path: str | os.PathLike) -> str:
 
 @functools.cache
 def local_path(path: str | os.PathLike) -> str:
-  """The folder of a model that is downloaded if needed; other paths as is.
+  """The folder of a model, downloaded if needed; returns other paths as is.
 
-  It is named by "hf://organization/name", which may end in "@revision", or by
-  a release of the original, unless there is a file of that name.
+  A model's name is "hf://organization/name", which may end in "@revision", or
+  that of a release of the original, unless there is a file of that name.
   """
   path = os.fspath(path)
   if path.startswith(HUB_SCHEME):
@@ -115,7 +115,7 @@ def _fetch_from_hub(path):
       ignore_patterns=_HUB_FOLDERS,
       local_files_only=_offline,
     )
-  except Exception as error:  # Of several libraries, which vary by version.
+  except Exception as error:  # Libraries and versions differ.
     raise UserError(f"{path} {_hub_problem(error)}") from error
   names = os.listdir(folder) if os.path.isdir(folder) else []
   if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):

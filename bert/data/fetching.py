@@ -11,7 +11,7 @@ from bert.data import files, progress
 from bert.errors import UserError, first_line
 
 _RETRIES = 3
-_TIMEOUT = 60  # Seconds without a byte.
+_TIMEOUT = 60  # Seconds without data.
 
 
 def fetch(
@@ -41,7 +41,7 @@ def fetch_archive(
 ) -> str:
   """A folder with the content of a zip archive; see `fetch`.
 
-  If the archive contains a single folder, its content is meant.
+  A single folder that contains everything is left out.
   """
   if _has_content(folder):
     return folder
@@ -72,10 +72,10 @@ def _check_online(url, path, offline):
 
 
 def _download_archive(url, partial, sha256):
-  """The unpacked folder, which is in the folder `partial`."""
+  """Unpacks an archive below the folder `partial`; returns the content."""
   import pooch
 
-  shutil.rmtree(partial, ignore_errors=True)  # Of a killed run.
+  shutil.rmtree(partial, ignore_errors=True)  # A killed run may have left it.
   content = os.path.join(partial, "content")
   archive = os.path.join(partial, os.path.basename(url))
   _download(url, archive, sha256, pooch.Unzip(extract_dir="content"))

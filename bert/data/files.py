@@ -28,11 +28,11 @@ except ImportError:  # Windows has none.
 
 PARTIAL = ".partial"
 
-# Linux writes 2 GB in 0.8 s of processor time in pieces of this size, in 3 s in
-# Python's of 8 KiB, and in 1.8 s in pieces of 1 MiB.
+# On Linux, writing 2 GB takes 0.8 s of processor time with this buffer; with
+# Python's default of 8 KiB 3 s, and with 1 MiB 1.8 s.
 WRITE_BYTES = 2**17
 
-# The errors of a full disk, of a quota, and of a limit to the size of files.
+# A full disk, an exceeded quota, and a file larger than the limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # JSON types in error messages.
@@ -44,16 +44,16 @@ _only_folder = None
 
 
 def write_only_in(folder: str | None) -> None:
-  """Makes calls without effect that would change files outside of a folder.
+  """Ignores later calls that would change files outside of a folder.
 
-  Of the hosts that compute one training, only the first writes its files.
+  In a training on several hosts, only the first host writes files.
   """
   global _only_folder
   _only_folder = folder and os.path.realpath(folder)
 
 
 def writes(path: str | os.PathLike) -> bool:
-  """Whether this process changes such a path; see `write_only_in`."""
+  """Whether this process may change a path; see `write_only_in`."""
   if _only_folder is None:
     return True
   folder = os.path.join(_only_folder, "")
@@ -62,7 +62,7 @@ def writes(path: str | os.PathLike) -> bool:
 
 
 def writable_folder(folder: str) -> str:
-  """The folder, or, if this process does not write to it, the one it may."""
+  """`folder`, or the scratch folder of a process that must not write there."""
   return folder if writes(folder) else _only_folder
 
 
@@ -125,10 +125,10 @@ def check_is_folder(path: str, name: str) -> None:
 
 
 def check_holds(
-  found: object, path: str, what: str, remedy: str | None = None
+  content: object, path: str, what: str, remedy: str | None = None
 ) -> None:
-  """Raises UserError for a file in which nothing that it must hold is found."""
-  if not found:
+  """Raises UserError for a file without the content that it must have."""
+  if not content:
     remedy = remedy or f"pass a file with {what}"
     raise UserError(f"{path} has no {what}; {remedy}")
 
@@ -151,7 +151,7 @@ def listdir(path: str | os.PathLike) -> list[str]:
 
 
 def is_partial(path: str | os.PathLike) -> bool:
-  """Whether a name is that of a file that a killed run left half-written."""
+  """Whether a file is temporary, so that only a killed run leaves it."""
   ends = r"(\.tmp-.*|\.index|\.data-.*)?"
   return bool(re.search(re.escape(PARTIAL) + ends + "$", os.fspath(path)))
 
@@ -210,26 +210,26 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 def read_json(
   path: str, kind: type, allows_nan: bool = False
 ) -> dict | list | None:
-  """The content of a JSON file, dict or list by `kind`; None without a file."""
+  """The dict or list (`kind`) in a JSON file; None if there is no file."""
   if not exists(path):
     return None
   try:
-    found = strict_json.loads(read_bytes(path), allows_nan)
-    if not isinstance(found, kind):
+    content = strict_json.loads(read_bytes(path), allows_nan)
+    if not isinstance(content, kind):
       raise ValueError(f"it has no {'object' if kind is dict else 'array'}")
   except ValueError as error:
     raise damaged(path, f"invalid JSON: {error}") from error
-  return found
+  return content
 
 
 def check_settings(
-  found: Mapping[str, object], known: Mapping[str, object]
+  settings: Mapping[str, object], known: Mapping[str, object]
 ) -> None:
   """Raises ValueError for settings that are unknown or of another type.
 
-  `known` has a value of its type for every setting that there may be.
+  `known` has all valid settings, each with any value of its type.
   """
-  for name, value in found.items():
+  for name, value in settings.items():
     if name not in known:
       raise ValueError(f"it has {name!r}; known are {listing(list(known))}")
     kind = type(known[name])
@@ -241,7 +241,7 @@ def check_settings(
 
 
 def damaged(path: str, reason: object) -> UserError:
-  """The error of a damaged file, to be raised."""
+  """A UserError for a damaged file, for the caller to raise."""
   return UserError(
     f"{path} is damaged ({reason}); copy it again, or make it anew"
   )
@@ -262,7 +262,7 @@ def open_atomic(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 
 @contextlib.contextmanager
 def full_disk_named(path: str | os.PathLike) -> Iterator[None]:
-  """Adds a path to the error of a full disk, as the system names no disk."""
+  """Adds a path to the error of a full disk, because the system names none."""
   try:
     yield
   except OSError as error:
@@ -304,8 +304,8 @@ def _target(path):
 def atomic_writes(paths: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
   """Like `atomic_write`, for files that describe each other.
 
-  A new file is never beside an old one: a process that is killed while it
-  renames leaves only some of the new ones.
+  A new file is never beside an old one: a process that is killed while renaming
+  leaves only some of the new files.
   """
   paths = list(map(os.fspath, paths))
   with contextlib.ExitStack() as stack:
@@ -335,8 +335,8 @@ def remove_abandoned(partial: str) -> None:
 def locked(partial: str, path: str, waits: bool = False) -> Iterator[None]:
   """Creates a local file if needed, and locks it against other processes.
 
-  The system drops the lock of a process that dies. Messages name what is
-  written, `path`. `waits` waits for another process that has locked the file.
+  The system releases the lock of a process that dies. Messages name `path`, the
+  file that is being written. `waits`: wait until another process releases it.
   """
   for attempt in itertools.count():
     file = open_to_lock(partial, path)

@@ -17,7 +17,7 @@ from bert.data.files import fcntl  # None on Windows.
 
 LOCK_NAME = "run.lock"
 
-# Folders that this process has locked, and what `os.stat` said of each.
+# Folder that this process has locked -> its `os.stat` at that time.
 _locked = {}
 
 
@@ -44,18 +44,18 @@ def lock_folder(folder: str) -> Iterator[None]:
       yield
       check_not_moved(folder)
     except (UserError, OSError):
-      check_not_moved(folder)  # It is the cause.
+      check_not_moved(folder)  # The more useful error.
       raise
     finally:
       del _locked[real]
       with contextlib.suppress(OSError):
-        os.remove(LOCK_NAME, dir_fd=folder_number)  # Wherever it is now.
+        os.remove(LOCK_NAME, dir_fd=folder_number)  # It may have been moved.
 
 
 def check_not_moved(folder: str) -> None:
-  """Raises UserError if a folder that is locked here has lost its name.
+  """Raises UserError if a folder that this process locked was moved.
 
-  TensorFlow would make a new folder of this name, which lacks earlier files.
+  TensorFlow would create the folder again, without the earlier files.
   """
   locked = _locked.get(os.path.realpath(folder))
   if not locked:
@@ -70,7 +70,7 @@ def check_not_moved(folder: str) -> None:
 
 
 def _lock_file(path, folder):
-  """Opens and locks a file, which the process before may be deleting."""
+  """Opens and locks a file that its previous owner may be deleting."""
   while True:
     file = files.open_to_lock(path, folder)
     try:

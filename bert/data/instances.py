@@ -23,13 +23,13 @@ SPECIAL = tokenization.SpecialPieces()
 
 
 class WholeWords(NamedTuple):
-  """How pieces form the words that are masked as a whole, if they are."""
+  """How pieces form the words that are masked as a whole, if any."""
 
-  continuations: frozenset = frozenset()  # Pieces that continue the last one,
-  lone: frozenset = frozenset()  # unless it is one of these.
+  continuations: frozenset = frozenset()  # Pieces that continue the previous
+  lone: frozenset = frozenset()  # piece, unless it is one of these.
 
 
-PIECES = WholeWords()  # Each piece is masked for itself.
+PIECES = WholeWords()  # Mask pieces independently.
 
 _ONE = records.encode_floats([1.0])
 
@@ -42,12 +42,12 @@ class TrainingInstance:
   segment_ids: list[int]  # n numbers: 1 for `B [SEP]`, otherwise 0.
   masked_lm_positions: list[int]  # The positions to predict, ascending.
   masked_lm_labels: list  # The original pieces at these positions.
-  is_random_next: bool | None  # B is of another document; None without B.
+  is_random_next: bool | None  # B is from another document; None without B.
   has_cut_word: bool = False  # Its only predictions are a part of a word.
 
 
 class Document(NamedTuple):
-  """The pieces of a document, and the start of each sentence, and the end."""
+  """The pieces of a document, the start of each sentence, and the end."""
 
   pieces: list
   starts: list[int]
@@ -64,7 +64,7 @@ class Document(NamedTuple):
 def read_documents(
   lines: Iterable[str], tokenize: Callable[[str], list]
 ) -> list[Document]:
-  """The documents of lines, which blank ones separate; none are empty."""
+  """The documents in lines, separated by blank lines, without empty ones."""
   documents = []
   pieces, starts = [], [0]
   for line in itertools.chain(lines, [""]):
@@ -80,7 +80,7 @@ def read_documents(
 
 
 def check_documents(count: int, is_paired: bool, source: str) -> None:
-  """Raises UserError for too few documents with text, of which pairs need 2."""
+  """Raises UserError for too few documents with text; pairs need two."""
   needed = 2 if is_paired else 1
   if count < needed:
     what, remedy = "no text that the tokenizer keeps", "pass other text"
@@ -138,8 +138,8 @@ def word_continuations(tokenizer: tokenization.FullTokenizer) -> frozenset[str]:
 def whole_words(tokenizer: tokenization.FullTokenizer) -> WholeWords:
   """How pieces form the words that are masked as a whole.
 
-  WordPiece separates Chinese characters and punctuation; other pieces of only
-  those are words of their own.
+  WordPiece separates Chinese characters and punctuation. In other vocabularies,
+  pieces of only such characters are words of their own.
   """
   continuations, lone = word_continuations(tokenizer), frozenset()
   if not tokenizer.splits_words:
@@ -273,7 +273,7 @@ def create_instances_from_document(
 
 
 def _positions_of_text(special, text_a, text_b=()):
-  """The positions in `sequences.join_texts` that are no special pieces."""
+  """The positions in `sequences.join_texts` that are not special pieces."""
   middle = len(text_a) + 1
   start = middle + special.between
   return [*range(1, middle), *range(start, start + len(text_b))]
@@ -281,8 +281,8 @@ def _positions_of_text(special, text_a, text_b=()):
 
 def _pairs(documents, index, room, target, rng):
   """Yields text A, text B, and whether B is random."""
-  # Whole sentences that reach the target length are split between two of them
-  # into A and B. If B is replaced by a random text, they are used next.
+  # Sentences up to the target length are divided into A and B. If a random text
+  # replaces B, the sentences of B are used next.
   pieces, starts = Document.of(documents[index])
   size = len(starts) - 1
   first = 0
@@ -305,7 +305,7 @@ def _pairs(documents, index, room, target, rng):
 
 
 def _random_next(documents, index, wanted, rng):
-  """Sentences of another document from a random one on, of `wanted` pieces."""
+  """Sentences of another document from a random start, of `wanted` pieces."""
   other = index
   # The original gives up after ten draws, and takes B from A's own document.
   while other == index:
@@ -390,16 +390,16 @@ def create_masked_lm_predictions(
 
 def _words(tokens, candidates, words):
   continuations, lone = words
-  found = []
+  words = []
   for position in candidates:
     # As in the original, a continuation at the start of a text belongs to the
     # word before it, even across [SEP].
-    is_inside = found and tokens[position] in continuations
-    if is_inside and not (lone and tokens[found[-1][-1]] in lone):
-      found[-1].append(position)
+    is_inside = words and tokens[position] in continuations
+    if is_inside and not (lone and tokens[words[-1][-1]] in lone):
+      words[-1].append(position)
     else:
-      found.append([position])
-  return found
+      words.append([position])
+  return words
 
 
 def _choose_words(words, wanted, rng):
@@ -418,8 +418,8 @@ def _choose_words(words, wanted, rng):
 def shuffle(items: list, rng: random.Random) -> None:
   """`rng.shuffle(items)`: the same draws and order in half the time."""
   getrandbits = rng.getrandbits
-  # From the last index to the second, an item is swapped with a random one of
-  # those up to itself. For all indices of as many bits, as many are drawn.
+  # Fisher-Yates: each item, from the last to the second, is swapped with a
+  # random item up to itself. The outer loop is over the bits that a draw needs.
   stop = len(items)
   for bits in range(stop.bit_length(), 1, -1):
     first = (1 << bits - 1) - 1
@@ -501,7 +501,7 @@ def write_instance_to_example_files(
     paths = [enter(files.atomic_write(path)) for path in output_files]
     writers = [enter(files.open_file(path, "wb")) for path in paths]
     for instance, writer in zip(instances, itertools.cycle(writers)):
-      # It may be of a class with the same attributes.
+      # Any class with the same attributes will do.
       encoded = TrainingInstance(
         encoded_pieces(instance.tokens),
         instance.segment_ids,

@@ -1,4 +1,4 @@
-"""Texts with masks: as a model reads them, and what it says about them."""
+"""Texts with masks: the input of a model, and its predictions."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from tokenization import FullTokenizer
 
-# A mask in a text, whatever piece a model has for it.
+# A mask in a text; the vocabulary of a model may have another piece for it.
 MASK = "[MASK]"
 
 # A text, or a pair of texts.
@@ -15,13 +15,13 @@ Text = str | tuple[str, str]
 
 @dataclasses.dataclass
 class Filled:
-  """What the model says about a text."""
+  """The predictions for a text."""
 
   text: str  # with the likeliest pieces in place of [MASK]
   masks: list[list[tuple[str, float]]]  # likeliest pieces, with probabilities
   words: list[tuple[str, float]]  # without [MASK], with log-probabilities
   num_pieces: int  # without [CLS] and [SEP]
-  # That B follows A, of a pair, by a model that was trained on pairs.
+  # Probability that B follows A, if the model was trained on pairs.
   next_sentence_probability: float | None
 
   @property
@@ -37,12 +37,12 @@ class Filled:
     return math.exp(-self.pseudo_log_likelihood / self.num_pieces)
 
   def to_dict(self) -> dict:
-    """What is known, by name."""
-    found = dataclasses.asdict(self) | {
+    """The fields that are known, by name."""
+    fields = dataclasses.asdict(self) | {
       "pseudo_log_likelihood": self.pseudo_log_likelihood,
       "pseudo_perplexity": self.pseudo_perplexity,
     }
-    return {k: v for k, v in found.items() if v is not None and v != []}
+    return {k: v for k, v in fields.items() if v is not None and v != []}
 
 
 @dataclasses.dataclass
@@ -81,12 +81,12 @@ def replaced(
 
   `continuations` are the pieces that continue the word before.
   """
-  found, *spans = text.split(tokenizer.special.mask)
+  filled, *spans = text.split(tokenizer.special.mask)
   for piece, span in zip(pieces, spans, strict=True):
     if piece in continuations:
-      found = found.rstrip()
-    found += tokenizer.text_of(piece) + span
-  return found
+      filled = filled.rstrip()
+    filled += tokenizer.text_of(piece) + span
+  return filled
 
 
 def scored_words(

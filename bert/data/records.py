@@ -22,13 +22,13 @@ from bert.errors import UserError
 # Features [S] that every task has.
 SEQUENCES = ("input_ids", "input_mask", "segment_ids")
 
-# Bytes of a record that hardly any file has.
+# Few files have records of so many bytes.
 _LARGE = 2**24
 
 # The axis of positions in a sequence.
 POSITION = "position"
 
-# Bytes of a frame before the record, and in addition to it.
+# Bytes of a frame before its record, and in total beside it.
 _HEADER_BYTES = 12
 FRAME_BYTES = 16
 
@@ -121,7 +121,7 @@ class _Varints(dict):
     else:
       rest = number & 2**64 - 1
       encoded = bytes([rest & 127 | 128]) + self[rest >> 7]
-    if 0 <= number < 2**17:  # Ids recur; others would fill the memory.
+    if 0 <= number < 2**17:  # Only ids recur; do not cache others.
       self[number] = encoded
     return encoded
 
@@ -130,7 +130,7 @@ _varints = _Varints()
 
 
 def varint(number: int) -> bytes:
-  """An integer of 64 bits, in two's complement, as protocol buffers have it."""
+  """A 64-bit integer, in two's complement, as a varint of protocol buffers."""
   return _varints[number]
 
 
@@ -185,8 +185,7 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
   `offset` is the start of the first one, in bytes. A record takes `FRAME_BYTES`
   more in the file than its length.
   """
-  # Who knows an offset has read the file before; to ask again whether there is
-  # such a file would take some requests for a remote one.
+  # With an offset, the file is known to exist; skip the remote check.
   if offset is None:
     files.check_is_file(path)
   with files.open_file(path, "rb") as reader:
@@ -197,7 +196,7 @@ def read_records(path: str, offset: int | None = None) -> Iterator[bytes]:
         return
       length = int.from_bytes(header[:8], "little")
       is_header = header == _header(length)
-      # Of a length that the file cannot have, `read` would reserve memory.
+      # `read` would reserve memory for an impossible length.
       fits = length < _LARGE or length <= files.size(path)
       frame = reader.read(length + 4) if is_header and fits else b""
       record = frame[:-4]

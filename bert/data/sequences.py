@@ -29,7 +29,7 @@ def join_texts(
 ) -> tuple[list[str], list[int]]:
   """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], and the segment of each piece.
 
-  The pieces may also be other objects, and then those of `special`, too.
+  Pieces may be any objects if those of `special` are, too.
   """
   first, *others = texts
   pieces = [special.cls, *first, special.sep]
@@ -66,7 +66,7 @@ def rows_of(columns: Mapping[str, Iterable]) -> Iterator[dict]:
 
 
 def groups_of(items: Iterable, counts: Iterable[int]) -> Iterator[list]:
-  """Yields as many items as each count says, in order."""
+  """Yields consecutive items in lists, with one count for each list."""
   items = iter(items)
   for count in counts:
     yield list(itertools.islice(items, count))
@@ -75,8 +75,8 @@ def groups_of(items: Iterable, counts: Iterable[int]) -> Iterator[list]:
 class Window(NamedTuple):
   """Items `start` to `end` of a long list.
 
-  Of overlapping windows, the one with most context owns an item: this one owns
-  `first` to `last`, `last` excluded like `end`.
+  Of overlapping windows, the one with most context owns an item. This window
+  owns the items `first` to `last`. `end` and `last` are excluded.
   """
 
   start: int

@@ -25,7 +25,7 @@ from bert.errors import (
 )
 
 
-# The extensions of tables; of the first, what usually separates columns.
+# The usual delimiter by extension, and all extensions of tables.
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
 EXTENSIONS = (*_DELIMITERS, ".jsonl", ".json", ".parquet")
 _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods")
@@ -33,8 +33,7 @@ _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods")
 # Values of --delimiter that are hard to type in a shell.
 _NAMED = {"tab": "\t", "\\t": "\t"}
 
-# Rows that must have the columns of the header, to recognize the delimiter, and
-# the characters that have them.
+# The delimiter is recognized from this number of rows and of characters.
 _SAMPLE_ROWS, _SAMPLE_SIZE = 20, 2**20
 
 
@@ -43,21 +42,21 @@ class Table:
   """The rows of a file."""
 
   path: str
-  names: list[str] | None  # Of the columns; None if the file has no header.
-  # Values are str; in JSON Lines and Parquet, any of JSON, or None if missing.
+  names: list[str] | None  # Of the columns; None without a header.
+  # Values are str; in JSON Lines and Parquet any JSON, or None if missing.
   # Read texts by `as_text`.
   rows: list[list]
-  lines: list[int]  # Where each row starts, from 1; of Parquet, its number.
+  lines: list[int]  # Line of each row, from 1; in Parquet its number.
 
   def column_index(self, column: str | int, flag: str | None = None) -> int:
-    """The index of a column, by its name or else its index, as in a list.
+    """The index of a column by its name, or else by its index in a row.
 
-    `flag` is the one that named it, without dashes; None if the format has a
-    column of this name.
+    `flag`, without dashes, is the flag that names the column; None if the
+    format requires the column.
     """
-    found, width = self.find_column(column), len(self.rows[0])
-    if found is not None:
-      return found
+    index, width = self.find_column(column), len(self.rows[0])
+    if index is not None:
+      return index
     what = f"--{flag}={column}: {self.path} has no such column"
     if self.names is None:
       remedy = f"without a header, pass an index from {-width} to {width - 1}"
@@ -73,7 +72,7 @@ class Table:
     raise UserError(f"{what}; {remedy}")
 
   def find_column(self, column: str | int) -> int | None:
-    """As `column_index`; None if there is no such column."""
+    """Like `column_index`, but None if there is no such column."""
     column, width = str(column), len(self.rows[0])
     if self.names is not None and column in self.names:
       return self.names.index(column)
@@ -119,7 +118,7 @@ def wrong_cell(cell: str, value: object, accepted: str) -> UserError:
 
 
 def note_id(key: str, where: str, places: dict[str, str]) -> None:
-  """Notes where an id is; raises UserError if an earlier row has it, too."""
+  """Records where an id is; raises UserError if an earlier row has it."""
   if key in places:
     raise UserError(
       f"{where}: the id {shortened(key)!r} is also that of {places[key]}; "
@@ -198,9 +197,9 @@ def _read_columns(path, text, extension, header, delimiter):
 
 
 def _find_delimiter(path, text, extension):
-  """The character that gives the header most columns, and other rows as many.
+  """The character that splits header and rows into equally many columns.
 
-  That of the extension comes first.
+  Of several, the one with most columns; on a tie, the extension's usual one.
   """
   usual = _DELIMITERS[extension]
   text, ranks = text[:_SAMPLE_SIZE], {usual: (False, 1)}
@@ -211,10 +210,10 @@ def _find_delimiter(path, text, extension):
       continue
     widths = list(map(len, rows)) or [1]
     ranks[delimiter] = (set(widths) == {widths[0]} != {1}, widths[0])
-  found = max(ranks, key=ranks.get)
-  if found != usual:
-    logging.info("%s: columns are separated by %r", path, found)
-  return found
+  best = max(ranks, key=ranks.get)
+  if best != usual:
+    logging.info("%s: columns are separated by %r", path, best)
+  return best
 
 
 def _split_rows(path, text, extension, delimiter, max_rows=None):
@@ -275,13 +274,13 @@ def _class_names(schema):
     (schema.metadata or {}).get(b"huggingface", b"{}")
   )
   features = metadata.get("info", {}).get("features", {})
-  found = {}
+  names = {}
   for name in schema.names:
     feature = features.get(name, {})
     # The labels of lists are one level deeper.
     feature = feature.get("feature", feature)
-    found[name] = feature.get("names")
-  return found
+    names[name] = feature.get("names")
+  return names
 
 
 def _with_names(values, names):
@@ -325,8 +324,8 @@ def _check_widths(path, rows, lines, delimiter):
     remedy = "a tab separates columns, so no text may contain one"
     if row in ([], [""]):
       remedy = "remove the empty line"
-    elif width == 1 and (found := re.search("[;\t]", rows[0][0])):
-      name = "tab" if found[0] == "\t" else "';'"
+    elif width == 1 and (match := re.search("[;\t]", rows[0][0])):
+      name = "tab" if match[0] == "\t" else "';'"
       remedy = f"if {name} separates the columns, pass --delimiter={name}"
     elif delimiter != "\t":
       name = {",": "comma", ";": "semicolon"}.get(delimiter, repr(delimiter))

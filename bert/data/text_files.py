@@ -24,8 +24,8 @@ SEPARATOR = " ||| "
 # The name of standard input, or standard output.
 STREAM = "-"
 
-# How other files begin, and what to do with them. Excel's workbooks are zip
-# archives, or, before 2007, compound files.
+# First bytes of other files, and the remedy. Excel's workbooks are zip archives
+# or, before 2007, compound files.
 _EXCEL = 'an Excel workbook; in Excel, save it as "CSV UTF-8"'
 _OTHER_FORMATS = {
   # gzip, bzip2, xz and Zstandard.
@@ -50,10 +50,10 @@ _MARKS = {
 def line_writer(path: str | None) -> Iterator[Callable[[str], object]]:
   """Yields a function that writes a line to a file, in gzip if it ends in .gz.
 
-  The file is there when it is complete. "-" or None is standard output.
+  The file appears when it is complete. "-" or None is standard output.
   """
   if path in (None, STREAM):
-    # Whoever sends questions through a pipe may wait for each answer.
+    # A program that sends questions through a pipe may wait for each answer.
     yield functools.partial(print, flush=True)
     return
   with contextlib.ExitStack() as stack:
@@ -175,7 +175,7 @@ def lines_as_they_come(
   # `read1` returns what a pipe has so far; `read` would wait for all of it.
   for lines in _line_lists(getattr(reader, "read1", reader.read)):
     for start in range(0, len(lines), max_lines):
-      found = []
+      batch = []
       for line in lines[start : start + max_lines]:
         number += 1
         where = f"{name}:{number}"
@@ -183,17 +183,17 @@ def lines_as_they_come(
           text = line.decode().removeprefix("\ufeff").rstrip("\r\n")
         except UnicodeDecodeError as error:
           raise _not_utf8(where, error, position) from error
-        found.append((where, text))
+        batch.append((where, text))
         position += len(line)
-      yield found
+      yield batch
 
 
 def checked(
   reader: BinaryIO, read: Callable[[], Iterator[Any]]
 ) -> Iterator[Any]:
-  """What `read` yields from a reader, after a first pass over a file.
+  """The items of `read`, after a first pass over a file.
 
-  So an error in a file comes before the first item. A pipe is not read ahead.
+  So an error in a file comes before the first item. A pipe is read only once.
   """
   if reader.seekable() and not reader.isatty():
     start = reader.tell()
@@ -228,10 +228,10 @@ def read_text(path: str, encoding: str | None = None) -> str:
 def decode_text(path: str, content: bytes, encoding: str | None = None) -> str:
   """The content of a file as text, without a byte order mark.
 
-  The mark says its encoding; without one, it is --encoding, or else UTF-8.
+  The encoding is that of the mark, or else --encoding, or else UTF-8.
   """
-  found = (name for mark, name in _MARKS.items() if content.startswith(mark))
-  name = next(found, encoding or "utf-8")
+  marked = (name for mark, name in _MARKS.items() if content.startswith(mark))
+  name = next(marked, encoding or "utf-8")
   is_other = not codecs.lookup(name).name.startswith("utf")
   if is_other and not content.isascii():
     with contextlib.suppress(UnicodeDecodeError):

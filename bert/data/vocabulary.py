@@ -100,7 +100,7 @@ def learn_wordpiece(
     vocab_size: maximum number of pieces, special and unused ones included.
     num_unused: number of pieces [unused0], [unused1], ...
     min_frequency: minimum count of a merged piece, and of a character. Words
-      with rarer characters are ignored, as the tokenizer could not split them.
+      with rarer characters are ignored: the tokenizer could not split them.
 
   Returns:
     The special pieces, the characters, and the merged pieces by frequency.
@@ -179,7 +179,7 @@ def learn_sentencepiece(
       input_format="tsv",
       model_writer=model,
       model_type=model_type,
-      # With less, its error message lacks the minimum size.
+      # With a smaller size, the error lacks the minimum.
       vocab_size=max(vocab_size, len(specials)),
       hard_vocab_limit=False,
       # The trainer drops the rarest characters, but accepts no less than 0.98.
@@ -208,7 +208,7 @@ def learn_sentencepiece(
 def report(
   tokenizer: tokenization.FullTokenizer, words: Mapping[str, int]
 ) -> str:
-  """How well a tokenizer covers held-out words, given their counts."""
+  """Describes how well a tokenizer covers held-out words, by their counts."""
   if not words:
     return f"no lines held out, because there are fewer than {HELDOUT_LINES}"
   split = tokenizer.wordpiece_tokenizer.tokenize
@@ -242,9 +242,9 @@ def choose_pieces(
 
   A candidate is a run of up to eight neighboring pieces in a word, joined to
   one piece. It saves the number of pieces that it replaces, less one, wherever
-  the run occurs. The best candidate is taken again and again. Later ones are
-  counted on the words as they are then. There are fewer than `num_new` if no
-  other word of several pieces occurs twice.
+  the run occurs. The best candidate is taken again and again, and the words are
+  counted anew each time. There are fewer than `num_new` if no other word of
+  several pieces occurs twice.
   """
   split, runs = {}, collections.defaultdict(set)
   saved = collections.Counter()
@@ -317,7 +317,7 @@ def extend_vocabulary(pieces: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def vocab_text(pieces: Iterable[str]) -> str:
-  """The content of a `vocab.txt`: a piece a line, in the order of ids."""
+  """The content of a `vocab.txt`: one piece a line, in the order of ids."""
   return "".join(f"{piece}\n" for piece in pieces)
 
 

@@ -1,4 +1,4 @@
-"""Converts models to Hugging Face's format, and from there.
+"""Converts models to and from Hugging Face's format.
 
     to_huggingface("mrpc_output", "mrpc_huggingface")
     to_tensorflow("mrpc_huggingface", "mrpc_model")
@@ -42,7 +42,7 @@ from bert.models.huggingface_names import (
 from bert.tasks.classification import portable
 from bert.tasks.pretraining import task as pretraining
 
-# Model types that have the head of next sentences, too.
+# Model types with a head for the next sentence.
 _PAIRED = ("bert", "albert")
 
 Contents = dict[str, str | bytes]
@@ -98,7 +98,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
 
 
 def to_tensorflow(model_dir: str, output_dir: str) -> str:
-  """Writes a model as an unzipped release has it; returns its size in words."""
+  """Writes a model in the format of a release; describes its size."""
   folder, model, task, weights = _read_model(model_dir)
   contents = _vocab_files(folder, model.tokenizer)
   if task:
@@ -176,7 +176,7 @@ def _head_shapes(checkpoint, config):
 
 
 def _describe_head(family, task, weights):
-  """The head of a model, and what its config.json says of its task."""
+  """The head of a model, and the fields of config.json for its task."""
   if task:
     name = huggingface_names.head_of(task.kind)
     if not name:
@@ -226,7 +226,7 @@ def _tokenizer_files(folder, model) -> Contents:
       fields = strict_json.loads(contents["tokenizer.json"])
       splits = fields.get("pre_tokenizer") or {}
       for part in (splits, *splits.get("pretokenizers", ())):
-        if "add_prefix_space" in part:  # The first word is split as others are.
+        if "add_prefix_space" in part:  # Split the first word like the others.
           part["add_prefix_space"] = True
       contents["tokenizer.json"] = json.dumps(fields, ensure_ascii=False)
       settings["add_prefix_space"] = True  # For transformers 4.

@@ -1,4 +1,4 @@
-"""Folders that get their files when all of them are written."""
+"""New folders, whose files appear when all of them are written."""
 
 import contextlib
 import os
@@ -25,11 +25,11 @@ def check_is_new(path: str) -> None:
   """Raises UserError unless a path is missing, or an unused empty folder."""
   if not files.exists(path):
     return
-  found = files.listdir(path) if files.isdir(path) else [""]
-  if folder_lock.LOCK_NAME in found:
+  names = files.listdir(path) if files.isdir(path) else [""]
+  if folder_lock.LOCK_NAME in names:
     with folder_lock.lock_folder(path):
-      found.remove(folder_lock.LOCK_NAME)
-  if not all(name.startswith(_PARTIAL) for name in found):
+      names.remove(folder_lock.LOCK_NAME)
+  if not all(name.startswith(_PARTIAL) for name in names):
     raise UserError(
       f"{path} is not an empty folder; pass the path of a new one"
     )
@@ -37,10 +37,10 @@ def check_is_new(path: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(target: str) -> Iterator[str]:
-  """Yields a folder whose content `target` gets when it is complete.
+  """Yields a temporary folder, whose files are moved to `target` at the end.
 
-  Only one process at a time writes to `target`. It stays if it was there, as it
-  may be a mount point. A remote `target` is itself the folder.
+  Only one process at a time writes to `target`. An existing `target` is kept,
+  because it may be a mount point. A remote `target` is yielded itself.
   """
   if files.is_remote(target):
     files.makedirs(target)

@@ -52,12 +52,12 @@ def task_graph(model_dir: str) -> OnnxGraph:
     wanted | task.head_shapes(model.config),
     task.optional_variables(),
   )
-  # What ONNX files do not compute of vectors.
+  # Settings of vectors that ONNX files do not support.
   known_settings = {"layer_combination": "last", "exclude_special": False}
   for name, known in known_settings.items():
-    if (found := getattr(task.settings, name, known)) != known:
+    if (value := getattr(task.settings, name, known)) != known:
       raise UserError(
-        f"the model has {name}={found}, which ONNX files cannot have; export a "
+        f"the model has {name}={value}, which ONNX files cannot have; export a "
         f"SavedModel"
       )
   graph, scratch, read = OnnxGraph(weights), OnnxGraph(weights), set()
@@ -70,7 +70,7 @@ def task_graph(model_dir: str) -> OnnxGraph:
     read.add(name)
     return scratch.input(name, ())
 
-  with _only_ops(task):  # A graph that is not kept tells what the head reads.
+  with _only_ops(task):  # A scratch graph shows what the head reads.
     bert = EncoderOutputs(model.config, note)
     task.head(OnnxOps(scratch), bert, features)
   sequences = list(features.values())
@@ -78,8 +78,8 @@ def task_graph(model_dir: str) -> OnnxGraph:
     length = graph.add("Shape", sequences[0], start=-1)
     rows = graph.add("Concat", graph.integers(-1), length, axis=0)
     sequences = [graph.add("Reshape", name, rows) for name in sequences]
-  found = encoder(graph, model.config, sequences, read)
-  bert = EncoderOutputs(model.config, found.__getitem__)
+  encoded = encoder(graph, model.config, sequences, read)
+  bert = EncoderOutputs(model.config, encoded.__getitem__)
   ops = OnnxOps(graph)
   with _only_ops(task):
     outputs = task.head(ops, bert, features)
@@ -92,7 +92,7 @@ def task_graph(model_dir: str) -> OnnxGraph:
 
 @contextlib.contextmanager
 def _only_ops(task):
-  """Makes any error of a head that trained the one that explains it."""
+  """Explains errors of a head that works in training."""
   try:
     yield
   except UserError:

@@ -6,7 +6,7 @@ files.write_file(f"{folder}/README.md", readme("model.onnx", task))
 from bert.contract.task import Task
 from bert.engine.onnx_graph import POOLED
 
-# What outputs are.
+# Output -> its meaning.
 _MEANINGS = {
   "logits": "scores before the softmax or sigmoid, not probabilities",
   "probabilities": "probabilities, from 0 to 1",
@@ -53,13 +53,13 @@ An input consists of {inputs}.
 
 
 def _outputs(name, task, is_trained):
-  found = {output: _MEANINGS.get(output) for output in task.output_axes()}
+  meanings = {output: _MEANINGS.get(output) for output in task.output_axes()}
   if task.kind == "classification" and not task.labels:
-    found["probabilities"] = "the predicted numbers"
+    meanings["probabilities"] = "the predicted numbers"
   if name == "model.onnx" and not is_trained:
-    found = {"sequence_output": "the vector of each piece"}
-    found[POOLED] = "the vector of the pooler, if the model has one"
+    meanings = {"sequence_output": "the vector of each piece"}
+    meanings[POOLED] = "the vector of the pooler, if the model has one"
   return "".join(
     f"   - `{output}`{f': {meaning}' if meaning else ''}\n"
-    for output, meaning in found.items()
+    for output, meaning in meanings.items()
   )

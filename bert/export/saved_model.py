@@ -222,6 +222,6 @@ class _Tokenize(tf.Module):
       "end_of_segment_id": "[SEP]",
       "mask_id": "[MASK]",
     }
-    found = {name: vocab.get(piece, 0) for name, piece in names.items()}
-    found["vocab_size"] = max(vocab.values()) + 1
-    return {name: tf.constant(value, tf.int32) for name, value in found.items()}
+    ids = {name: vocab.get(piece, 0) for name, piece in names.items()}
+    ids["vocab_size"] = max(vocab.values()) + 1
+    return {name: tf.constant(value, tf.int32) for name, value in ids.items()}

@@ -24,10 +24,10 @@ from bert.models import checkpoints, huggingface_names, model_folder
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _CASE_KEY = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
 
-# What Keras' optimizers put before the name of a variable.
+# How Keras' optimizers mark the names of their own variables.
 _SLOT = re.compile(r"(?:^|/)(?:m|v|vhat|momentum|velocity|accumulator)/")
 
-# Our names by patterns of theirs, which match the end of a name.
+# Patterns for the ends of their names -> our names.
 _TABLE = r"(?:^|/){}/embeddings$"
 _NORM = r"(gamma|beta)$"
 _DENSE = r"(kernel|bias)$"
@@ -63,16 +63,16 @@ _NAMES = {
 
 
 def is_saved_model(folder: str) -> bool:
-  """Whether a folder is that of a SavedModel."""
+  """Whether a folder contains a SavedModel."""
   return files.isfile(os.path.join(folder, "saved_model.pb"))
 
 
 def write_release(folder: str, output_dir: str) -> str:
-  """Writes the encoder of a SavedModel as an unzipped release has it.
+  """Writes the encoder of a SavedModel in the format of a release.
 
   The configuration follows from the shapes, unless there is a bert_config.json.
   The casing is that of the variable `do_lower_case`, of bert_config.json, or of
-  the folder's name. Returns the number of tensors in words.
+  the folder's name. Returns the number of tensors as text.
   """
   try:
     values, do_lower_case, num_heads = _read(folder)
@@ -109,14 +109,14 @@ def _read(folder):
   checkpoint = checkpoints.Checkpoint(prefix)
   names = _names_by_key(checkpoint)
   known = set(names.values())
-  values, num_heads, found = {}, None, {}
+  values, num_heads, sources = {}, None, {}
   for key, name in names.items():
     ours = _our_name(name)
     is_slot = any(name[m.end() :] in known for m in _SLOT.finditer(name))
     if ours and not is_slot and not checkpoints.is_training_state(ours):
-      if ours in found:
-        raise ValueError(f"two for {ours}: {found[ours]} and {name}")
-      found[ours] = name
+      if ours in sources:
+        raise ValueError(f"two for {ours}: {sources[ours]} and {name}")
+      sources[ours] = name
       value = checkpoint[key]
       if ours.endswith("self/query/kernel") and value.ndim == 3:
         num_heads = value.shape[1]
@@ -132,7 +132,7 @@ def _find_casing(folder, config):
     do_lower_case = model_folder.named_casing(folder)
   if do_lower_case is None:
     logging.warning(
-      "%s does not say whether to lower-case text; assuming so; if the model "
+      "%s does not say whether to lower-case text; assuming yes; if the model "
       "is cased, set do_lower_case to false in the bert_config.json that "
       "--to=tensorflow writes",
       folder,
@@ -178,7 +178,7 @@ def _without_heads(name, value):
 
 
 def _find_config(folder, values, num_heads):
-  """The BertConfig beside a SavedModel, or the one of its variables' shapes."""
+  """The BertConfig beside a SavedModel, or else from its variables' shapes."""
   path = os.path.join(folder, "bert_config.json")
   if files.exists(path):
     return model_folder.load_config(folder)
@@ -190,7 +190,7 @@ def _find_config(folder, values, num_heads):
   layers = {name.split("/")[2] for name in values if "/layer_" in name}
   hidden = tables[0].shape[1]
   if num_heads is None:
-    # Variables of two axes do not tell; those of released models are of 64.
+    # Not visible in variables of two axes; heads of released models have 64.
     num_heads = max(hidden // 64, 1)
     logging.warning(
       "%s does not contain the number of attention heads; if it is not %d, "

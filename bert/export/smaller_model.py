@@ -21,7 +21,7 @@ from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
 from bert.models import checkpoints, model_folder, task_file
 
-# Have a row for each piece.
+# Tables with a row for each piece.
 _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 _LAYER = re.compile(r"(?<=/layer_)\d+(?=/)")
@@ -52,7 +52,7 @@ def write_smaller(
     for path in filter(files.exists, paths)
   }
   if layers is not None:
-    shares = config.num_hidden_groups  # They are all the same layers.
+    shares = config.num_hidden_groups  # All layers share their weights.
     count = 0 if shares else config.num_hidden_layers
     weights = _with_layers(weights, layers, count)
     config.num_hidden_layers = len(layers)
@@ -95,7 +95,7 @@ def _cut_vocabulary(model, contents, lines):
 
 
 def _add_needed(used, fields):
-  """Adds the pieces without which a tokenizer.json would split otherwise."""
+  """Adds the pieces that a tokenizer.json needs to split text as before."""
   from tokenizers import pre_tokenizers
 
   model = fields["model"]
@@ -106,16 +106,16 @@ def _add_needed(used, fields):
     used.add(min(model["vocab"], key=lambda entry: entry[1])[0])
   if model["type"] != "BPE":
     return
-  # Each text consists of bytes. All parts of what merges make are needed, too.
+  # Any text consists of bytes. A merged piece needs its parts, too.
   used.update(pre_tokenizers.ByteLevel.alphabet())
   parts = collections.defaultdict(set)
   for pair in map(_pair_of, model["merges"]):
     parts["".join(pair)].update(pair)
   waiting = list(used)
   while waiting:
-    found = parts[waiting.pop()] - used
-    used |= found
-    waiting += found
+    new = parts[waiting.pop()] - used
+    used |= new
+    waiting += new
 
 
 def _pair_of(merge):
@@ -124,7 +124,7 @@ def _pair_of(merge):
 
 
 def _cut_json(fields, ids):
-  """Leaves some pieces, whose new ids are given, in a tokenizer.json."""
+  """Keeps only the pieces in `ids`, with these ids, in a tokenizer.json."""
   model = fields["model"]
   if isinstance(model["vocab"], dict):
     known = model["vocab"].keys()
@@ -144,7 +144,7 @@ def _cut_json(fields, ids):
 
 
 def _renumber(node, ids):
-  """Replaces the ids in a post-processor, which stand beside their pieces."""
+  """Replaces the ids of pieces in a post-processor."""
   if isinstance(node, dict) and "tokens" in node:
     node["ids"] = [ids[piece] for piece in node["tokens"]]
   elif isinstance(node, list) and list(map(type, node)) == [str, int]:
@@ -168,11 +168,11 @@ def _with_layers(weights, layers, count):
   number = {layer: str(index) for index, layer in enumerate(layers)}
   kept = {}
   for name, value in weights.items():
-    found = _LAYER.search(name)
-    if found is None:
+    match = _LAYER.search(name)
+    if match is None:
       kept[name] = value
-    elif found[0] in number:
-      kept[_LAYER.sub(number[found[0]], name)] = value
+    elif match[0] in number:
+      kept[_LAYER.sub(number[match[0]], name)] = value
   return kept
 
 
@@ -181,9 +181,9 @@ def used_pieces(
 ) -> list[str]:
   """The pieces that a text needs, in the order of the vocabulary.
 
-  Beside the pieces of the text, they are the special ones, and those of single
-  characters, of which other words consist. WordPiece and unigram models split
-  the text into the same pieces again, as they find all that they took.
+  These are the pieces of the text, the special ones, and single characters, so
+  that any other word can be split. WordPiece and unigram models split the text
+  into the same pieces as before, because all of them are kept.
   """
   special = tokenizer.special
   used = {*special[:4], tokenizer.unk_token}

@@ -58,7 +58,7 @@ class TextGraph(TaskGraph):
   The outputs of a classifier are `label`, string [N], `labels`, string [N, C],
   and `probabilities`, float [N, C], of these labels; of several labels, `label`
   joins those with a probability above 0.5 by `|`. The output of a regression is
-  `value`, float64 [N], that of an encoder `vector`, float [N, H*].
+  `value`, float64 [N]; of a model of vectors, `vector`, float [N, H*].
   """
 
   def __init__(self, model: LoadedModel, tokenizer: GraphTokenizer):

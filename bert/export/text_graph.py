@@ -141,9 +141,9 @@ class GraphTokenizer(tf.Module):
         "UTF8_CHAR",
       )
       prefix = tf.where(starts > 0, "##", "")[:, tf.newaxis]
-      found = self._ids.lookup(prefix + parts)  # [words, sizes]
-      best = tf.argmax(found >= 0, axis=1)
-      ids_here = tf.gather(found, best, axis=1, batch_dims=1)
+      ids_of_parts = self._ids.lookup(prefix + parts)  # [words, sizes]
+      best = tf.argmax(ids_of_parts >= 0, axis=1)
+      ids_here = tf.gather(ids_of_parts, best, axis=1, batch_dims=1)
       is_known &= ~tf.scatter_nd(
         chosen[:, tf.newaxis], ids_here < 0, tf.shape(words, tf.int64)
       )
@@ -170,7 +170,7 @@ class GraphTokenizer(tf.Module):
 
 
 def _with_final_sigmas(codes, rows):
-  """Replaces capital sigmas at the end of a word by a final one.
+  """Replaces a capital sigma at the end of a word by a final sigma.
 
   As in `str.lower`, some characters do not count.
   """
@@ -180,7 +180,7 @@ def _with_final_sigmas(codes, rows):
   rows = tf.gather_nd(rows, counted)
   change = rows != _shifted(rows, -1)
   follows = _shifted(is_cased, False) & ~change
-  # Whether the next character that counts is cased, and of the same text.
+  # Whether the next character that counts is cased and in the same text.
   precedes = (is_cased & ~change)[1:]
   precedes = tf.concat(
     [precedes, tf.fill([tf.minimum(tf.size(rows), 1)], False)], 0
@@ -232,14 +232,14 @@ def _compact(entries: np.ndarray) -> Table:
 @functools.cache
 def _pages_of_text():
   """The code points of each page with text, and their characters."""
-  found = []
+  pages = []
   for page in range(0x110000 // _PAGE):
     codes = range(page * _PAGE, (page + 1) * _PAGE)
     chars = [chr(code) for code in codes]
-    # Not assigned, private, or half of a surrogate pair: as they are.
+    # Unassigned, private and surrogate code points stay as they are.
     if not {*map(unicodedata.category, chars)} <= {"Cn", "Co", "Cs"}:
-      found.append((slice(codes[0], codes[-1] + 1), chars))
-  return found
+      pages.append((slice(codes[0], codes[-1] + 1), chars))
+  return pages
 
 
 @functools.cache
@@ -297,6 +297,6 @@ def _letter_kinds():
       if (char + "Σ").lower().endswith("ς"):
         kinds[code] = _CASED
       elif ("a" + char + "Σ").lower().endswith("ς"):
-        kinds[code] = _IGNORED  # It lets the letter before it count.
+        kinds[code] = _IGNORED  # The letter before counts instead.
   kinds[_cased_entries()[:, 0] == 0] = _IGNORED
   return _compact(kinds)

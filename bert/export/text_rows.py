@@ -112,7 +112,7 @@ def _windows(pieces, sizes, shares):
   ]
   most = counts[0] if len(counts) == 1 else tf.maximum(*counts)
   rows = tf.repeat(tf.range(tf.size(most, tf.int64)), most)
-  number = tf.ragged.range(most).values  # Of a window among its text's.
+  number = tf.ragged.range(most).values  # Of a window in its text.
   segments = []
   for part, size, count in zip(pieces, sizes, counts, strict=True):
     size, count, of = (

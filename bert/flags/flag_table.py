@@ -36,7 +36,7 @@ PRECISION = Flag("precision", "float32",
                  "softmax, loss and optimizer stay in float32.",
                  choices=runtimes.PRECISIONS)
 
-# Of a model that another runtime may compute.
+# For models that another runtime may compute.
 RUN_PRECISION = PRECISION.but(
   default=None, choices=(*runtimes.PRECISIONS, runtimes.INT8),
   help="Precision of the layers. Default: float32, or as --runtime says. int8 "
@@ -76,9 +76,9 @@ MODEL = (
 
 
 def model_dir(training: str = "a training", more: str = "") -> tuple[Flag, ...]:
-  """The flags of the folder of a model, and of its download.
+  """--model_dir and --offline.
 
-  `training` is what writes such an --output_dir, and `more` is accepted, too.
+  `training` names what writes such an --output_dir; `more` ends the help.
   """
   text = (
     f"Folder of a model: an unzipped release, the --output_dir of {training}, "
@@ -101,7 +101,7 @@ RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                choices=runtimes.RUNTIMES)
 
 ANN = Flag("ann", None,
-           "Search approximately, by graphs, which are made once. For millions "
+           "Search approximately, by graphs that are built once. For millions "
            "of texts.", choices=("hnsw",))
 
 RERANKER = Flag("reranker", None,
@@ -112,7 +112,7 @@ RELEVANT_LABEL = Flag("relevant_label", None,
                       "Label that a classifier of pairs gives to matching "
                       "texts. Default: the second of two.")
 
-# What searches an index, and runs its models.
+# The flags to search an index and to run its models.
 SEARCH = (RUNTIME, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
 
 TASK_MODULE = Flag("task_module", None,
@@ -122,7 +122,7 @@ TASK_MODULE = Flag("task_module", None,
 
 
 def masking(condition: str = "") -> tuple[Flag, ...]:
-  """The flags of how words are masked; the help begins with `condition`."""
+  """The flags for masking words; `condition` begins their help."""
   words = f"{FRACTION.words}; pass 0.15, as in the paper"
   if not condition:
     words += ", or --no_masking"
@@ -137,8 +137,8 @@ def masking(condition: str = "") -> tuple[Flag, ...]:
   )
 
 
-# How weights are updated. `RunSettings.make_optimization` makes of them what
-# `optimization.minimize` follows in each step.
+# How weights are updated. `RunSettings.make_optimization` turns these flags
+# into the settings of `optimization.minimize`.
 _OPTIMIZER = (
   Flag("learning_rate", 5e-5, "Peak learning rate.", check=POSITIVE,
        used="train"),

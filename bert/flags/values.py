@@ -1,4 +1,4 @@
-"""Flags: rows that say all about a flag, and the values of a run.
+"""Flags: a row that describes each flag, and the values of a run.
 
     TABLE = table(TRAINING, [Flag("data_dir", None, "Folder of the data.")])
     flags = parse(TABLE, {"data_dir": "glue", "learning_rate": 2e-5})
@@ -24,7 +24,7 @@ from absl import logging
 from bert.data import files
 from bert.errors import UserError, check_given, did_you_mean
 
-# What makes a run use the flags of each kind, see `Flag.used`.
+# Value of `Flag.used` -> how to make a run use such flags.
 _REMEDIES = {
   "train": "add --do_train",
   "dev": "add --do_eval or --eval_steps",
@@ -69,20 +69,20 @@ class Flag:
   default: object
   help: str
   _: dataclasses.KW_ONLY
-  # The type of its values; by default that of the default, or str. PATH is for
-  # names of files, whose content is recorded with a training.
+  # The type of the values; None for the type of the default, or str. PATH is a
+  # path to files; a training records their content.
   kind: type | None = None
-  choices: tuple[str, ...] = ()  # the values that it may have
+  choices: tuple[str, ...] = ()  # the valid values; () for any
   check: Check | None = None
-  # The runs that use it, one of `_REMEDIES`; "" for all. In any other run, a
-  # value that is given is named in a warning.
+  # The runs that use the flag, a key of `_REMEDIES`; "" for all. Others warn if
+  # the flag is given.
   used: str = ""
   affects_weights: bool = True  # whether another value gives other weights
   # "model" if the files of a model determine it, "task" if its task.json does.
   fixed_by: str | None = None
 
   def __post_init__(self):
-    if self.kind is PATH:  # It may be moved; its content is recorded.
+    if self.kind is PATH:  # Files may be moved.
       object.__setattr__(self, "affects_weights", False)
 
   def but(self, **changes) -> "Flag":
@@ -130,19 +130,19 @@ class Flags:
     return self.values.get(name)
 
   def given_of(self, names: Iterable[str]) -> dict[str, object]:
-    """Those of these flags that were given, by name."""
+    """The values of the given flags among these, by name."""
     return {name: self[name] for name in names if name in self.given}
 
   def changed(self, **values) -> "Flags":
     """The flags with other values, which do not count as given."""
-    found = copy.copy(self)
-    found.values = {**self.values, **values}
-    return found
+    changed = copy.copy(self)
+    changed.values = {**self.values, **values}
+    return changed
 
   # Checks.
 
   def require(self, *names: str, value: str | None = None) -> None:
-    """Raises UserError, with what to pass, for a flag that has no value."""
+    """Raises UserError, with what to pass, if a flag has no value."""
     for name in names:
       value = value or " or ".join(self.rows[name].choices) or "a value"
       check_given(f"--{name}", self[name], value)
@@ -177,7 +177,7 @@ class Flags:
   def find_files(self, name: str) -> list[str]:
     """The files that a flag names: paths and patterns, separated by commas."""
     self.require(name)
-    found = []
+    paths = []
     for pattern in self[name].split(","):
       # A path that exists is taken literally, even if it looks like a pattern.
       if files.exists(pattern):
@@ -190,13 +190,13 @@ class Flags:
           f"--{name}={self[name]}: no file matches {pattern}; pass paths or "
           f"patterns such as data/*.txt, separated by commas"
         )
-      found += matches
-    return found
+      paths += matches
+    return paths
 
   def check_output_files(
     self, name: str, paths: Iterable[str], read: Iterable[str | None]
   ) -> None:
-    """Raises UserError unless files can be written, and are none of `read`."""
+    """Raises UserError unless files can be written and are not in `read`."""
     taken = {os.path.realpath(path): "is an input" for path in read if path}
     for path in paths:
       problem, target = _problem_of_output(path), os.path.realpath(path)
@@ -209,29 +209,29 @@ class Flags:
   # Warnings.
 
   def warn_of_unused(self, *runs: str) -> None:
-    """Warns of flags that runs, as in `Flag.used`, ignore.
+    """Warns of given flags that the runs ignore; see `Flag.used`.
 
-    Without any, the run only asks a trained model.
+    Without runs, the script only asks a trained model.
     """
-    found = collections.defaultdict(list)
+    unused = collections.defaultdict(list)
     for row in self.rows.values():
       if row.used and not {*row.used.split()} & {*runs}:
-        found[_REMEDIES[row.used] if runs else "omit it"].append(row.name)
-    for remedy, names in found.items():
+        unused[_REMEDIES[row.used] if runs else "omit it"].append(row.name)
+    for remedy, names in unused.items():
       self.warn_if_given(remedy, *names)
 
   def warn_if_given(self, remedy: str, *names: str) -> None:
-    """Warns of those of these flags that differ from their defaults."""
-    found = [
+    """Warns of each of these flags that differs from its default."""
+    unused = [
       f"--{name}={_shown(self[name])}"
       for name in names
       if self[name] and self[name] != self.rows[name].default
     ]
-    verb = "is" if len(found) == 1 else "are"
-    if len(found) > 1:
+    verb = "is" if len(unused) == 1 else "are"
+    if len(unused) > 1:
       remedy = remedy.replace("omit it", "omit them")
-    if found:
-      logging.warning("%s %s not used; %s", ", ".join(found), verb, remedy)
+    if unused:
+      logging.warning("%s %s not used; %s", ", ".join(unused), verb, remedy)
 
   def warn_of_trained(self, *fixed_by: str) -> None:
     """Warns of flags that are given, but fixed by the model in --output_dir."""
@@ -248,7 +248,7 @@ def _shown(value):
 
 
 def _check_path(name, value):
-  """Raises UserError for a path whose `~` no shell has replaced."""
+  """Raises UserError for a path that begins with a literal `~`."""
   for path in value.split(","):
     if path.startswith("~/") and not os.path.exists(path):
       raise UserError(
@@ -330,7 +330,7 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
 
 
 def message_of(error: absl_flags.Error, rows: Table) -> str:
-  """What is wrong with a name or a value that absl has refused."""
+  """Explains why absl refused a name or a value."""
   if isinstance(error, absl_flags.UnrecognizedFlagError):
     name = error.flagname
     near = did_you_mean(name, rows, "--{}".format)

@@ -26,7 +26,7 @@ def write_page(
     texts: the text, or the two texts of a pair.
     tokens: S word pieces and special tokens.
     segment_ids: [S], 0 for the first text and 1 for the second.
-    probs: float [L, N, S, S] from 0 to 1. The page has them to within 0.00001.
+    probs: float [L, N, S, S] from 0 to 1. The page is exact to 0.00001.
   """
   layers, heads = probs.shape[:2]
   header = "".join(

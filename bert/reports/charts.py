@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from bert.reports import html
 
-# The colors of charts, and those of the page that replace them in an SVG: they
-# differ between light and dark screens.
+# The colors of charts. In an SVG, colors of the page replace them, which differ
+# between light and dark screens.
 INK, BLUE, ORANGE = "#010203", "#0072b2", "#d55e00"
 PAGE_COLORS = {
   INK: "currentColor",
@@ -43,7 +43,10 @@ def render(
   layout: str | None = "constrained",
   **options,
 ) -> bytes:
-  """An image of a size in inches, which `draw` draws and `savefig` saves."""
+  """The bytes of an image of a size in inches, drawn by `draw`.
+
+  `options` are those of `savefig`.
+  """
   import matplotlib
   from matplotlib.figure import Figure
 

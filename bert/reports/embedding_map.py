@@ -15,7 +15,7 @@ from bert.reports import charts
 
 METHODS = ("pca", "tsne")
 
-# All points of a map of up to 40 are numbered, and 30 points of a larger one.
+# Number all points of a map with at most 40 points, else 30 of them.
 _MAX_NUMBERED = 40
 _NUMBERED_OF_MANY = 30
 _MAX_LEGEND = 24
@@ -50,7 +50,7 @@ def project(
       f"component {i} ({share:.0%} of the variance)"
       for i, share in enumerate(pca.explained_variance_ratio_, 1)
     )
-  # At most a third of the number of other points.
+  # t-SNE needs at most a third of the number of other points.
   perplexity = min(30.0, (len(vectors) - 1) / 3)
   tsne = manifold.TSNE(
     2, perplexity=perplexity, init="pca", random_state=1, n_jobs=1

@@ -21,7 +21,7 @@ def document(
   `title` is text, `header` and `body` are HTML. The CSS `style` is added to
   that of all pages; the JavaScript `script` runs at the end.
   """
-  # Whatever the texts contain, the page loads nothing and runs its script only.
+  # Whatever the texts contain, the page loads nothing and runs only its script.
   policy = "default-src 'none'; style-src 'unsafe-inline'"
   if script:
     digest = hashlib.sha256(script.encode()).digest()
@@ -39,7 +39,7 @@ def document(
 
 def write(path: str, page: str) -> None:
   """Writes a page; the file appears whole or not at all."""
-  # A text from JSON may contain half of a surrogate pair, which UTF-8 cannot.
+  # A text from JSON may contain half of a surrogate pair; UTF-8 cannot.
   files.write_file(path, page.encode("utf-8", "replace"))
 
 

@@ -29,17 +29,17 @@ def write(
     folder, task_name: of the run.
     evaluations: one for each data set, with its `name`, its metrics `results`,
       and more numbers for the header, `counts`.
-    section: from a key, unique in the page, and an evaluation to the HTML of
-      its section.
-    history: the (step, value) pairs of each scalar; "dev/" precedes the names
-      of those of the development set.
+    section: makes the HTML of a section from a key, unique in the page, and an
+      evaluation.
+    history: the (step, value) pairs of each scalar; the names of scalars of the
+      development set begin with "dev/".
     record: the content of flags.json.
     style: CSS of the sections.
     verdicts: the Verdict on each data set, by its name.
-    warnings: what was found in the data, a sentence each.
+    warnings: warnings about the data, one sentence each.
   """
   verdicts = verdicts or {}
-  advice = [line for found in verdicts.values() for line in found.advice]
+  advice = [line for judged in verdicts.values() for line in judged.advice]
   sections = []
   if warnings:
     sections.append(("Warnings about the data", _list(warnings)))
@@ -184,9 +184,9 @@ def examples_table(
   count: int,
   legend: str = "",
 ) -> str:
-  """A table of the first examples of `count`, below a heading and a sentence.
+  """A table of the first of `count` examples, below a heading and a sentence.
 
-  `text` is the sentence without its point, `legend` the HTML after it.
+  `text` is the sentence without its full stop, `legend` the HTML after it.
   """
   if len(rows) < count:
     text += f"; the table has the first {len(rows)}"
@@ -210,7 +210,7 @@ def label_table(scores: Mapping[str, Mapping], name: str = "Labels") -> str:
 def confusion(
   counts: np.ndarray, labels: Sequence[str], unit: str = "examples"
 ) -> str:
-  """A confusion matrix [true, predicted]; of many labels, the worst pairs."""
+  """A confusion matrix [true, predicted]; for many labels, the worst pairs."""
   shares = counts / counts.sum(axis=1, keepdims=True).clip(1)
   if len(labels) > _MAX_MATRIX_LABELS:
     return _confused_pairs(counts, shares, labels)

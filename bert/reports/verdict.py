@@ -12,7 +12,7 @@ from bert.reports import html
 _DRAWS = 500
 _RANGE = (2.5, 97.5)  # Percentiles of a range of 95 %.
 
-# A range that is wider says little.
+# A wider range says little.
 _WIDE = 0.1
 
 # A training of fewer steps may have been too short.
@@ -21,22 +21,21 @@ _FEW_STEPS = 300
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-  """The rows that a metric rests on, to be drawn again."""
+  """The rows of a metric, from which a bootstrap draws."""
 
   metric: str  # Its name, such as "accuracy".
-  count: int  # Of rows.
-  # From indices [n] of rows, each any number of times, to the metric, of which
-  # higher is better.
+  count: int  # Number of rows.
+  # The metric of rows by their indices [n], which may repeat; higher is better.
   score: Callable[[np.ndarray], float]
   unit: str = "row"  # What a row is.
-  # What needs no model, such as "always 'spam'", and its score.
+  # A baseline without a model, such as "always 'spam'", and its score.
   baseline: tuple[str, float] | None = None
-  advice: Sequence[str] = ()  # What to try next, a sentence each.
+  advice: Sequence[str] = ()  # What to try next, one sentence each.
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """A metric with its range of 95 %, as `judge` found it."""
+  """A metric with its 95 % range; see `judge`."""
 
   sample: Sample
   value: float
@@ -57,25 +56,25 @@ class Verdict:
 
   @property
   def advice(self) -> list[str]:
-    """What to try next, a sentence each."""
-    found = []
+    """What to try next, one sentence each."""
+    advice = []
     if self.sample.baseline and self.low <= self.sample.baseline[1]:
-      found.append(
+      advice.append(
         "The result is not clearly better than the baseline: check that texts "
         "and labels belong together, and train for more epochs."
       )
     if self.high - self.low > _WIDE:
-      found.append(
+      advice.append(
         f"The range is wide: evaluate on more than {self.sample.count:,} "
         f"{self.sample.unit}s."
       )
-    return [*found, *self.sample.advice]
+    return [*advice, *self.sample.advice]
 
 
 def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
-  """What may help a label with a low F1: first what costs nothing, then `last`.
+  """Advice for a label with a low F1: first what costs nothing, then `last`.
 
-  `is_rare` says whether the label is rare, and may be weighted.
+  `is_rare` says whether the label is rare and can be weighted.
   """
   cheap = []
   if 0 < results.get("global_step", 0) < _FEW_STEPS:
@@ -87,9 +86,9 @@ def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
 
 
 def judge(sample: Sample) -> Verdict:
-  """The metric and its range: a bootstrap of the rows (Efron 1979).
+  """The metric and its 95 % range, by a bootstrap of the rows (Efron 1979).
 
-  If all draws are alike, an accuracy has Clopper & Pearson's range (1934).
+  If all draws are equal, an accuracy has Clopper & Pearson's range (1934).
   """
   value = sample.score(np.arange(sample.count))
   draw = np.random.default_rng(0)

@@ -3,7 +3,7 @@
     graphs = Graphs(VectorIndex("faq_index"))
     scores, numbers = graphs.top_k(queries, 10)[0]
 
-Each block of the index has a graph in a file beside it, which is made once.
+Each block of the index has a graph, built once, in a file beside it.
 """
 
 import logging as python_logging
@@ -16,11 +16,10 @@ from bert.data.top_k import Best, Hits
 from bert.errors import import_optional, plural
 from bert.search.vector_index import Block, VectorIndex
 
-# Neighbors of a vector in the graph, and candidates that are looked at to find
-# them, and in a search.
+# Neighbors of a vector in the graph; candidates in building, and in a search.
 _NEIGHBORS, _BUILD_CANDIDATES, _LEAST_CANDIDATES = 32, 128, 128
 
-# For the recall of new graphs.
+# Queries and hits to measure the recall of new graphs.
 _SAMPLE, _SAMPLE_HITS = 100, 10
 
 
@@ -28,7 +27,7 @@ class Graphs:
   """The graphs of an index."""
 
   def __init__(self, index: VectorIndex):
-    # It logs which instructions the processor lacks.
+    # faiss logs which instructions the processor lacks.
     python_logging.getLogger("faiss.loader").setLevel(python_logging.WARNING)
     self._faiss = import_optional(
       "faiss", "--ann=hnsw", "requirements-search.txt"
@@ -51,9 +50,9 @@ class Graphs:
     for (first, block), graph in zip(
       self._index.numbered_blocks(), self._graphs, strict=True
     ):
-      _, found = graph.search(queries, min(k, len(block)), params=parameters)
-      for query, numbers in enumerate(found):
-        # A graph that is not connected may give fewer.
+      _, nearest = graph.search(queries, min(k, len(block)), params=parameters)
+      for query, numbers in enumerate(nearest):
+        # A graph that is not connected may give fewer than k.
         numbers = first + np.sort(numbers[numbers >= 0])
         scores = self._index.vectors(numbers) @ queries[query]
         best.add_rows(query, numbers, scores)
@@ -65,12 +64,12 @@ class Graphs:
     try:
       graph = self._faiss.read_index(path)
     except RuntimeError as error:
-      logging.warning("%s is made anew, as it is damaged (%s)", path, error)
+      logging.warning("%s is damaged (%s); building it again", path, error)
       return None
     return graph if graph.ntotal == len(block) else None
 
   def _build(self, path, block: Block):
-    logging.info("Making a graph of %s: %s", plural(len(block), "row"), path)
+    logging.info("Building a graph of %s: %s", plural(len(block), "row"), path)
     width = block.vectors.shape[1]
     graph = self._faiss.IndexHNSWSQ(
       width,
@@ -87,15 +86,15 @@ class Graphs:
     return graph
 
   def _log_recall(self):
-    """Logs which part of the exact results the graphs find."""
+    """Logs the share of the exact results that the graphs find."""
     count = min(_SAMPLE, len(self._index))
     draw = np.random.default_rng(0)
     numbers = draw.choice(len(self._index), count, replace=False)
     queries = self._index.vectors(numbers)
     near = self.top_k(queries, _SAMPLE_HITS)
     exact = self._index.top_k(queries, _SAMPLE_HITS)
-    found = [np.isin(e[1], n[1]) for e, n in zip(exact, near, strict=True)]
-    recall = np.concatenate(found).mean()
+    is_found = [np.isin(e[1], n[1]) for e, n in zip(exact, near, strict=True)]
+    recall = np.concatenate(is_found).mean()
     logging.info(
       "--ann=hnsw: recall@%d against exact search is %.3f (vectors of %s)",
       _SAMPLE_HITS,

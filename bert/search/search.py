@@ -37,7 +37,7 @@ class Hit(NamedTuple):
 
 
 def check_query(model: LoadedModel, query: str, where: str) -> str:
-  """The query, which must have a word that the model reads."""
+  """Returns the query; UserError if it has no word that the model reads."""
   check_has_words(model.task.tokenizer, query, where)
   return query
 
@@ -45,8 +45,8 @@ def check_query(model: LoadedModel, query: str, where: str) -> str:
 class Reranker:
   """Scores a query and a text by a model that reads both together.
 
-  The `relevant_label` is that of a pair that matches, by default the second of
-  two labels.
+  `relevant_label` is the label of a matching pair, by default the second of two
+  labels.
   """
 
   def __init__(self, model: LoadedModel, relevant_label: str | None = None):
@@ -82,8 +82,8 @@ class Reranker:
 class Searcher:
   """Finds the rows of an index whose vectors are nearest to those of queries.
 
-  A reranker reorders the nearest rows, as many as `candidates`. `top_k` finds
-  them, by default that of the index.
+  A reranker reorders the `candidates` nearest rows. `top_k` finds rows, by
+  default `index.top_k`.
   """
 
   def __init__(
@@ -108,7 +108,7 @@ class Searcher:
   ) -> list[list[Hit]]:
     """Like `__call__`, with the vectors of the queries, [Q, width]."""
     count = max(top_k, self._candidates) if self._reranker else top_k
-    found = []
+    found_hits = []
     for query, (scores, numbers) in zip(
       queries, self._top_k(vectors, count), strict=True
     ):
@@ -118,8 +118,8 @@ class Searcher:
       hits = map(Hit, rows, map(float, scores))
       # Hits with equal scores stay in their order.
       ordered = sorted(hits, key=lambda hit: -hit.score)
-      found.append(ordered[:top_k])
-    return found
+      found_hits.append(ordered[:top_k])
+    return found_hits
 
 
 def load_searcher(
@@ -131,7 +131,7 @@ def load_searcher(
   candidates: int = 50,
   **options,
 ) -> Searcher:
-  """The Searcher of the index in a folder; see it and Reranker.
+  """The Searcher of the index in a folder; see Searcher and Reranker.
 
   Args:
     model_dir: the folder of its model, if it has been moved.
@@ -151,7 +151,7 @@ def load_searcher(
 
 
 def _load_reranker(folder, options):
-  """A model of pairs, which reads as much as it can unless it records less."""
+  """A model of pairs; without a recorded length, it reads as much as it can."""
   folder = downloads.local_path(folder)
   if "max_seq_length" not in task_file.read(folder)[1]:
     config = model_folder.load_config(folder)
@@ -166,11 +166,11 @@ def mine_negatives(
   candidates: int,
   most: float,
 ) -> Iterator[tuple[str, str, list[str]]]:
-  """Yields pairs with texts that are near the first text, but are not right.
+  """Yields pairs with wrong texts that are near the first text.
 
-  Those that score more than `most` of the right text's score may be right as
-  well, and are left out (Moreira et al. 2024). Of the `candidates` nearest
-  rows, a pair gets up to `count`. The searcher has no reranker.
+  A text that scores more than `most` of the right text's score may be right as
+  well and is left out (Moreira et al. 2024). A pair gets up to `count` of the
+  `candidates` nearest rows. The searcher has no reranker.
   """
   right = {}
   for pair in pairs:
@@ -181,8 +181,8 @@ def mine_negatives(
     vectors = encode(searcher.model, group, QUERY_PROMPTS)
     answers = [(query, text) for query in group for text in right[query]]
     right_vectors = iter(encode(searcher.model, [text for _, text in answers]))
-    found = searcher.find(group, vectors, candidates)
-    for query, vector, hits in zip(group, vectors, found, strict=True):
+    nearest = searcher.find(group, vectors, candidates)
+    for query, vector, hits in zip(group, vectors, nearest, strict=True):
       for text in right[query]:
         limit = most * float(vector @ next(right_vectors))
         wrong = dict.fromkeys(

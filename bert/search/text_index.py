@@ -2,7 +2,7 @@
 
     text_index.change("faq_index", model, read_rows("faq.csv"))
 
-The vectors are those of a model of vectors, scaled to length 1.
+A model of vectors computes the vectors, which are scaled to length 1.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS
 
 Progress = Callable[[int], object]
 
-# Texts that are encoded together.
+# Number of texts that are encoded together.
 ENCODED = 4096
 
 
 def check_gives_vectors(model: LoadedModel) -> None:
-  """Raises UserError unless a model gives one vector of a text."""
+  """Raises UserError unless a model gives one vector per text."""
   if "vector" not in model.outputs:
     raise UserError(
       f"{model.folder} is a {model.kind} model; pass one that gives vectors of "
@@ -42,12 +42,12 @@ def check_gives_vectors(model: LoadedModel) -> None:
 def fingerprint(model: LoadedModel) -> str:
   """A hash of the files and the settings that a model's vectors depend on."""
   settings = dataclasses.asdict(model.task.settings)
-  found = hashlib.sha256(json.dumps([model.kind, settings]).encode())
+  digest = hashlib.sha256(json.dumps([model.kind, settings]).encode())
   for path in model_folder.input_files(downloads.local_path(model.folder)):
     # The index of a checkpoint has a checksum of each variable in its data.
     if ".data-" not in path and files.isfile(path):
-      found.update(os.path.basename(path).encode() + files.read_bytes(path))
-  return found.hexdigest()[:16]
+      digest.update(os.path.basename(path).encode() + files.read_bytes(path))
+  return digest.hexdigest()[:16]
 
 
 def input_of(
@@ -58,8 +58,8 @@ def input_of(
 ) -> Texts:
   """The input of a model of vectors for a text.
 
-  Of the names of `prompts`, such as QUERY_PROMPTS, the first that the model has
-  is put before the text.
+  The first of the names `prompts`, such as QUERY_PROMPTS, that is a prompt of
+  the model is put before the text.
   """
   value = {"text": text}
   if getattr(model.task.settings, "prompts", ()):
@@ -114,15 +114,15 @@ def read_rows(
   if os.path.splitext(name)[1] in ("", ".txt"):
     text = text_files.read_text(path, encoding)
     lines = enumerate(text_files.split_lines(text), 1)
-    found = ((f"{path}:{n}: the text", "", line, {}) for n, line in lines)
+    entries = ((f"{path}:{n}: the text", "", line, {}) for n, line in lines)
   else:
     table = tables.read_table(path, delimiter=delimiter, encoding=encoding)
     id_index = table.find_column(usual_id_column)
     if id_column is not None:
       id_index = table.column_index(id_column, "id_column")
-    found = _table_rows(table, text_column, id_index)
+    entries = _table_rows(table, text_column, id_index)
   rows, places, empty = {}, {}, []
-  for where, key, text, fields in found:
+  for where, key, text, fields in entries:
     if text is None or not str(text).strip():
       empty.append(where)
       continue
@@ -172,12 +172,12 @@ def change(
   progress: Progress = lambda count: None,
   **columns: str,
 ) -> tuple[int, int]:
-  """Adds rows to the index in a folder, or makes it, and removes rows.
+  """Adds rows to the index in a folder, which may be new, and removes rows.
 
   A row replaces the one with its id. Only new rows are encoded. The index
-  changes when all is computed. A new index stores its vectors as `dtype`, by
-  default float16, and the `columns` of its Header. Returns the number of rows
-  that were encoded, and of those in the index now.
+  changes when everything is computed. A new index stores its vectors as
+  `dtype`, by default float16, and the `columns` of its Header. Returns the
+  numbers of rows that were encoded and that are in the index now.
   """
   check_gives_vectors(model)
   with vector_index.locked(folder):

@@ -33,13 +33,13 @@ from bert.errors import UserError
 NAME = "index.json"
 DTYPES = ("float32", "float16")
 
-# A block is rewritten if a row is removed, or if rows follow and it has room.
+# A smaller last block is rewritten for new rows; any block, for removed rows.
 BLOCK_BYTES = 2**27
 
-# Vectors that are multiplied at a time: they stay in the processor's cache.
+# Vectors per product: they stay in the processor's cache.
 _CHUNK = 512
 
-# Queries that are multiplied at a time.
+# Queries per product.
 _QUERIES = 1024
 
 
@@ -55,16 +55,19 @@ class Row(NamedTuple):
 class Header:
   """What all rows of an index have in common."""
 
-  model: str  # The folder or the name of the model of their vectors.
+  model: str  # Folder or name of the model that made the vectors.
   fingerprint: str  # A hash of this model.
   width: int  # The size of a vector.
   dtype: str = "float16"  # One of DTYPES, in which vectors are stored.
-  text_column: str = "text"  # Of the table that the index was made of.
-  id_column: str = "id"  # Which a table need not have.
+  text_column: str = "text"  # Column of the table that was indexed.
+  id_column: str = "id"  # Its column of ids, which may be missing.
 
 
 class Block:
-  """`count` rows, whose files are at `path`; that of rows has `size` bytes."""
+  """`count` rows in files whose names begin with `path`.
+
+  `size` is the number of bytes of the file of rows.
+  """
 
   def __init__(self, path: str, header: Header, count: int, size: int):
     self.path, self.size = path, size
@@ -110,15 +113,15 @@ class VectorIndex:
 
   def __init__(self, folder: str):
     path = os.path.join(folder, NAME)
-    found = files.read_json(path, dict)
-    if found is None:
+    content = files.read_json(path, dict)
+    if content is None:
       raise UserError(
         f"--index={folder} holds no index; write one with --input_file"
       )
     try:
-      blocks = found.pop("blocks")
-      self.next_block = found.pop("next_block")
-      self.header = Header(**found)
+      blocks = content.pop("blocks")
+      self.next_block = content.pop("next_block")
+      self.header = Header(**content)
       self.blocks = [
         Block(os.path.join(folder, block.pop("name")), self.header, **block)
         for block in blocks
@@ -135,7 +138,7 @@ class VectorIndex:
     return zip(self._starts, self.blocks, strict=False)
 
   def _blocks_of(self, numbers):
-    """Yields the block of each row, and the number of the row there."""
+    """Yields the block of each row, and the number of the row in it."""
     for number in map(int, numbers):
       index = bisect.bisect_right(self._starts, number) - 1
       yield self.blocks[index], number - self._starts[index]
@@ -146,12 +149,12 @@ class VectorIndex:
 
   def vectors(self, numbers: Sequence[int]) -> np.ndarray:
     """The vectors of these rows, float32 [rows, width]."""
-    found = np.empty([len(numbers), self.header.width], np.float32)
+    vectors = np.empty([len(numbers), self.header.width], np.float32)
     for vector, (block, number) in zip(
-      found, self._blocks_of(numbers), strict=True
+      vectors, self._blocks_of(numbers), strict=True
     ):
       vector[:] = block.vectors[number]
-    return found
+    return vectors
 
   def numbers(self) -> dict[str, int]:
     """The number of each row by its id."""
@@ -162,15 +165,15 @@ class VectorIndex:
     """The k rows with the largest products with queries, float32 [Q, width].
 
     Returns for each query the scores, float32 [k], largest first, and the
-    numbers of the rows, int64 [k]. Of equal scores, the lower number is first.
+    numbers of the rows, int64 [k]. For equal scores, the lower number is first.
     """
-    found = []
+    hits = []
     for start in range(0, len(queries), _QUERIES):
       best = top_k.Best(len(queries[start : start + _QUERIES]), k)
       for first, scores in self._scores(queries[start : start + _QUERIES]):
         best.add(first, scores)
-      found += best.hits
-    return found
+      hits += best.hits
+    return hits
 
   def _scores(self, queries):
     """Yields numbers of first rows, and the scores [Q, _CHUNK] from there."""
@@ -189,8 +192,8 @@ class VectorIndex:
 def _as_floats(vectors, bits):
   """The float32 values of float16 vectors, times 2^-112, in place of `bits`.
 
-  It takes less than half of NumPy's time, and is exact for finite numbers:
-  shifted bits are those of a float32, but for an exponent that is 112 too low.
+  This takes less than half of NumPy's time and is exact for finite numbers: the
+  shifted bits are those of a float32 whose exponent is 112 too low.
   """
   bits[...] = vectors.view(np.int16)
   bits <<= 13
@@ -200,7 +203,7 @@ def _as_floats(vectors, bits):
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-  """Creates the folder of an index if needed, and keeps other processes out."""
+  """Creates the folder of an index if needed, and locks it."""
   files.make_local_folder(folder)
   try:
     with folder_lock.lock_folder(folder):
@@ -295,6 +298,6 @@ class _Writer:
     files.write_file(path, strict_json.dumps(content))
     used = {block["name"] for block in self._blocks}
     for name in files.listdir(self._folder):
-      # Of the index before, or of an update that was interrupted.
+      # A file of the old index, or of an interrupted update.
       if re.match(r"\d{6}\.", name) and name[:6] not in used:
         files.remove(os.path.join(self._folder, name))

@@ -36,13 +36,13 @@ class Batcher:
   """Answers batches one after another, in a thread of its own.
 
   A batch is formed when `max_batch` texts are waiting, or when the oldest has
-  waited for `max_wait` seconds. It has the oldest, and those that are nearest
-  to it in length, so that little of it is padding. A batch cannot be
-  interrupted, so the sum of their lengths is limited to `max_length`, too.
+  waited for `max_wait` seconds. It contains the oldest and the texts nearest to
+  it in length, so that it needs little padding. A batch cannot be interrupted,
+  so the sum of the lengths is limited to `max_length`, too.
 
   Args:
-    answer: from a list of items to the list of their answers.
-    length: the length of an item.
+    answer: answers a list of items; returns the list of answers.
+    length: returns the length of an item.
     max_queue: number of items that may wait.
     on_batch: called with the size of each batch, and the seconds it took.
   """
@@ -161,7 +161,7 @@ class Batcher:
     loop = asyncio.get_running_loop()
     try:
       answers = await loop.run_in_executor(self._thread, self._answer, items)
-      # Nobody can tell to which text an answer belongs.
+      # It is unknown which text an answer belongs to.
       if len(answers) != len(items):
         raise ValueError(
           f"{plural(len(answers), 'answer')} to {plural(len(items), 'text')}"

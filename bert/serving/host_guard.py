@@ -1,4 +1,4 @@
-"""Refuses requests that a web page sends behind the back of its reader.
+"""Refuses requests that a web page sends without its reader's knowledge.
 
     Middleware(HostGuard, hosts=allowed_hosts("127.0.0.1", []))
 
@@ -23,7 +23,7 @@ _BAD_REQUEST, _FORBIDDEN = 400, 403
 
 
 def allowed_hosts(address: str, names: Collection[str]) -> frozenset[str]:
-  """The hosts that requests to an IP address may name; none for any."""
+  """The hosts that requests to an IP address may name; empty for any."""
   if not (names or ipaddress.ip_address(address).is_loopback):
     return frozenset()
   hosts = (*_LOOPBACK, address, *names)

@@ -17,7 +17,7 @@ VERSION = "1"
 
 _SIGNATURE = "serving_default"
 
-# After the point, so that batches of other sizes give the same text.
+# Decimals of a number: the size of a batch changes only later ones.
 _DIGITS = 6
 
 # Inputs and outputs with a list for each row.
@@ -28,7 +28,7 @@ class Call(NamedTuple):
   """A request."""
 
   items: list[Texts]  # The inputs of the model.
-  respond: Callable[[list[dict]], dict]  # From answers to the response's JSON.
+  respond: Callable[[list[dict]], dict]  # Makes the JSON of the response.
   rounds: bool = True  # Whether `respond` gets the answers by `to_json`.
 
   def finish(self, answers: list[dict]) -> dict:
@@ -56,7 +56,7 @@ def read_classify(model: LoadedModel, body: dict) -> Call:
 
   def respond(answers):
     pairs = (zip(a["labels"], a["probabilities"], strict=True) for a in answers)
-    return {"result": [list(map(list, found)) for found in pairs]}
+    return {"result": [list(map(list, labels)) for labels in pairs]}
 
   return Call(_read_examples(model, body), respond)
 
@@ -118,8 +118,8 @@ def metadata(model: LoadedModel, name: str) -> dict:
 
 
 def to_json(answer: dict) -> dict:
-  """An answer as JSON has it, with rounded probabilities and vectors."""
-  # The number of a regression is rounded by its scale already.
+  """An answer for JSON, with rounded probabilities and vectors."""
+  # The number of a regression is already rounded, by its scale.
   return {n: v if n == "value" else _rounded(v) for n, v in answer.items()}
 
 
@@ -174,7 +174,7 @@ def _decoded(value):
   """The string in an object such as {"b64": "QQ=="}; other values as is."""
   try:
     return base64.b64decode(value["b64"], validate=True).decode()
-  except (TypeError, ValueError, KeyError):  # The model says what it reads.
+  except (TypeError, ValueError, KeyError):  # The model explains what it reads.
     return value
 
 

@@ -43,8 +43,8 @@ class Reader:
     self._gives_vectors = "vector" in model.outputs
     self.form = Form(model.kind, model.fields)
     if searcher:
-      found = f"Search among {plural(len(searcher.index), 'text')}"
-      self.form = Form(found, [Field("query")], "Search")
+      title = f"Search among {plural(len(searcher.index), 'text')}"
+      self.form = Form(title, [Field("query")], "Search")
     elif self._gives_vectors:
       fields = [Field("text_a"), Field("text_b")]
       self.form = Form("Similarity of two texts", fields, "Compare")

@@ -44,8 +44,8 @@ _FAULT_REASON = "the server failed; its log has the reason"
 # Seconds after SIGTERM in which open connections may still send a request.
 _LAST_REQUESTS_S = 1.0
 
-# A larger request, up to so many times the limit, is read and discarded: a
-# client that is still sending would not see the answer.
+# A larger request, up to this many times the limit, is read and discarded,
+# because a client that is still sending would not see the answer.
 _DISCARDED = 16
 
 
@@ -112,7 +112,7 @@ class _Server:
       self.limits.max_batch,
       self.limits.max_text_chars,
       self.limits.max_wait_ms / 1000,
-      # A request with as many texts as allowed finds room at some time.
+      # The queue must have room for the largest request.
       max(self.limits.max_queue, self.limits.max_texts),
       self.metrics.count_batch,
     )
@@ -174,29 +174,29 @@ class _Server:
     try:
       if output and output not in self.model.outputs:
         raise UserError(f"the model has no {output}; use :predict or /answer")
-      status, found = 200, await self.answer(request, read)
+      status, content = 200, await self.answer(request, read)
     except HTTPException as error:
-      status, found = error.status_code, error.detail
+      status, content = error.status_code, error.detail
     except InfiniteOutputError as error:
-      # The fault is the model's; its path is no business of a client.
+      # The model is at fault. The message has its path, so only log it.
       logging.error("A request failed: %s", error)
-      status, found = _FAULT, _FAULT_REASON
+      status, content = _FAULT, _FAULT_REASON
     except UserError as error:
-      status, found = _BAD_REQUEST, str(error)
+      status, content = _BAD_REQUEST, str(error)
     except QueueFullError as error:
-      status, found = _TOO_MANY, str(error)
+      status, content = _TOO_MANY, str(error)
     except StoppedError as error:
-      status, found = _BUSY, str(error)
+      status, content = _BUSY, str(error)
     except asyncio.CancelledError:
-      status, found = _BUSY, "the server was stopped"
+      status, content = _BUSY, "the server was stopped"
     except ClientDisconnect:
-      status, found = _CLIENT_LEFT, "the client has left"
+      status, content = _CLIENT_LEFT, "the client has left"
     except Exception:
       logging.exception("A request failed")
-      status, found = _FAULT, _FAULT_REASON
+      status, content = _FAULT, _FAULT_REASON
     self.metrics.requests.labels(path, str(status)).inc()
     self.metrics.seconds.labels(path).observe(time.monotonic() - start)
-    return _json(found) if status == 200 else _error(status, found, path)
+    return _json(content) if status == 200 else _error(status, content, path)
 
   async def answer(self, request, read):
     """The JSON of the answer to a request, within the time limit."""
@@ -284,8 +284,8 @@ def _json(value, status=200):
 def _error(status, reason, path=""):
   reason = " ".join(str(reason).split())
   # Clients of OpenAI's service look for the message there.
-  found = {"message": reason} if path.startswith("/v1/") else reason
-  response = _json({"error": found}, status)
+  error = {"message": reason} if path.startswith("/v1/") else reason
+  response = _json({"error": error}, status)
   if status in (_TOO_MANY, _BUSY):
     response.headers["Retry-After"] = "1"
   if status in (_TIMEOUT, _TOO_LARGE):
@@ -359,14 +359,14 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Starlette, listener: socket.socket, timeout_s: float) -> bool:
-  """Answers requests until SIGTERM or Ctrl-C, and then those that it has.
+  """Answers requests until SIGTERM or Ctrl-C, and then those that have arrived.
 
   A second Ctrl-C drops these. Returns whether all requests were answered.
   """
   runner = http_server(app, timeout_s)
 
-  # For signals before uvicorn starts. It repeats the signal that ends it, for
-  # the handlers before its own, to which this one is harmless.
+  # Handles signals before uvicorn starts. At its end, uvicorn sends the signal
+  # to this handler again, which then has no effect.
   def end(number, frame):
     runner.should_exit = True
 
@@ -410,7 +410,7 @@ class _HttpServer(uvicorn.Server):
       with contextlib.suppress(BlockingIOError):
         while True:
           accepted.append(listener.accept()[0])
-    for server in self.servers:  # Nothing happens between `accept` and this.
+    for server in self.servers:  # No other task runs between `accept` and this.
       server.close()
     loop, config = asyncio.get_running_loop(), self.config
     for connection in accepted:

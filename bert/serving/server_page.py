@@ -85,11 +85,11 @@ function marked(text, spans) {
 }
 
 // A row of an index: its text, its fields, and its score.
-function hit(found) {
+function hit(row) {
   const card = element("article", "hit"), fields = element("dl");
-  card.append(element("span", "number", found.score.toFixed(4)),
-              element("p", "", found.text));
-  for (const [name, value] of Object.entries(found.fields)) {
+  card.append(element("span", "number", row.score.toFixed(4)),
+              element("p", "", row.text));
+  for (const [name, value] of Object.entries(row.fields)) {
     const shown = typeof value === "string" ? value : JSON.stringify(value);
     fields.append(element("dt", "", name), element("dd", "", shown));
   }
@@ -97,34 +97,34 @@ function hit(found) {
   result.append(card);
 }
 
-function show(sent, found) {
+function show(sent, reply) {
   const details = element("details");
-  if ("label" in found) {
-    result.append(element("p", "answer", found.label || "(no label)"));
-    bars(found.labels, found.probabilities);
-  } else if ("answer" in found) {
-    result.append(element("p", "answer", found.answer || "(no answer)"));
-    const shown = "Probability: " + percent(found.probability);
+  if ("label" in reply) {
+    result.append(element("p", "answer", reply.label || "(no label)"));
+    bars(reply.labels, reply.probabilities);
+  } else if ("answer" in reply) {
+    result.append(element("p", "answer", reply.answer || "(no answer)"));
+    const shown = "Probability: " + percent(reply.probability);
     result.append(element("p", "", shown));
-    marked(sent.context, found.start < 0 ? [] : [found]);
-  } else if ("entities" in found) {
-    marked(sent.text, found.entities);
-  } else if ("choice" in found) {
-    result.append(element("p", "answer", sent.choices[found.choice]));
-    bars(sent.choices, found.probabilities);
-  } else if ("hits" in found) {
-    if (!found.hits.length) result.append(element("p", "", "no hits"));
-    found.hits.forEach(hit);
-  } else if ("similarity" in found) {
-    result.append(element("p", "answer", found.similarity.toFixed(4)),
+    marked(sent.context, reply.start < 0 ? [] : [reply]);
+  } else if ("entities" in reply) {
+    marked(sent.text, reply.entities);
+  } else if ("choice" in reply) {
+    result.append(element("p", "answer", sent.choices[reply.choice]));
+    bars(sent.choices, reply.probabilities);
+  } else if ("hits" in reply) {
+    if (!reply.hits.length) result.append(element("p", "", "no hits"));
+    reply.hits.forEach(hit);
+  } else if ("similarity" in reply) {
+    result.append(element("p", "answer", reply.similarity.toFixed(4)),
                   element("p", "", "cosine of the two vectors"));
-  } else if ("value" in found) {
-    result.append(element("p", "answer", found.value));
+  } else if ("value" in reply) {
+    result.append(element("p", "answer", reply.value));
   } else {
     details.open = true;
   }
   details.append(element("summary", "", "JSON"),
-                 element("pre", "", JSON.stringify(found, null, 1)));
+                 element("pre", "", JSON.stringify(reply, null, 1)));
   result.append(details);
 }
 
@@ -151,9 +151,9 @@ form.addEventListener("submit", async (event) => {
       method: "POST", body: JSON.stringify(sent),
       headers: {"Content-Type": "application/json"},
     });
-    const found = await response.json();
-    if (response.ok) show(sent, found);
-    else result.append(element("p", "error", found.error));
+    const reply = await response.json();
+    if (response.ok) show(sent, reply);
+    else result.append(element("p", "error", reply.error));
   } catch (error) {
     result.append(element("p", "error", "no answer: " + error.message));
   }
@@ -180,7 +180,7 @@ class Form(NamedTuple):
 
 
 def page(name: str, form: Form) -> str:
-  """The page, as HTML; `name` is that of the model."""
+  """The page, as HTML; `name` is the name of the model."""
   fields = "".join(map(_field, form.fields))
   description = _KINDS.get(form.description, form.description)
   header = f"<p>{html.escape(description)}</p>\n"
@@ -189,7 +189,7 @@ def page(name: str, form: Form) -> str:
     f'<div id="result" aria-live="polite"></div>\n'
   )
   content = html.document(name, header, body, _STYLE, _SCRIPT)
-  # A report loads nothing. This page asks its server.
+  # Unlike a report, this page sends requests to its server.
   policy = "default-src 'none'"
   return content.replace(policy, f"{policy}; connect-src 'self'", 1)
 
