@@ -241,13 +241,13 @@ def feature_row(features: InputFeatures) -> dict[str, object]:
 
 
 def file_based_input_fn_builder(
-  input_file: str,
+  input_file: str | Sequence[str],
   seq_length: int,
   is_training: bool,
   drop_remainder: bool,
   label_type: label_types.LabelType | None = None,
 ) -> inputs.InputFn:
-  """An `input_fn` that reads a file of features; see `input_fn_from_rows`.
+  """An `input_fn` that reads files of features; see `input_fn_from_rows`.
 
   As in the original, an evaluation has the rows in their order and all S
   positions. `label_type` is None for one label per row.

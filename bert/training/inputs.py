@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -192,13 +193,17 @@ def evaluation_batches(lengths: np.ndarray, batch_size: int) -> Iterator[Part]:
 
 
 def input_fn_from_file(
-  path: str, spec: records.Spec, is_training: bool, drop_remainder: bool = False
+  paths: str | Sequence[str],
+  spec: records.Spec,
+  is_training: bool,
+  drop_remainder: bool = False,
 ) -> InputFn:
-  """An `input_fn(params)` over a TFRecord file, which it reads when called.
+  """An `input_fn(params)` over TFRecord files, which it reads when called.
 
   As in the original, an evaluation has the rows `in_order`.
   """
-  read = functools.cache(lambda: record_files.RecordFiles([path], spec))
+  paths = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+  read = functools.cache(lambda: record_files.RecordFiles(paths, spec))
   return input_fn_from_rows(read, is_training, drop_remainder, in_order=True)
 
 
