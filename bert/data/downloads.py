@@ -119,8 +119,9 @@ def _fetch_from_hub(path):
     problem = f"cannot be downloaded: {first_line(error)}; run the same command"
     problem += " again to continue"
     if isinstance(error, errors.LocalEntryNotFoundError):
-      problem = "is not in the cache and cannot be downloaded; check the "
-      problem += "network and omit --offline, or pass a folder"
+      remedy = "omit --offline" if _offline else "check the network"
+      problem = "is not in the cache and cannot be downloaded; "
+      problem += f"{remedy}, or pass a folder"
     unknown = errors.RepositoryNotFoundError, errors.RevisionNotFoundError
     if isinstance(error, (*unknown, errors.HFValidationError)):
       problem = "is no public model or revision; check the name at "
