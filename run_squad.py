@@ -208,6 +208,7 @@ def make_experiment(flags: Flags) -> Experiment:
   weights = None
   if not flags.do_train and folder != flags.output_dir:
     weights = run_record.hash_of_weights(init_checkpoint)
+  own = model_folder.own_checkpoint(flags.output_dir, init_checkpoint)
   threshold = squad_model.stored_threshold(flags.output_dir)
   task = SquadTask(
     dataclasses.replace(squad_task, null_score_diff_threshold=threshold),
@@ -217,6 +218,8 @@ def make_experiment(flags: Flags) -> Experiment:
     # Weights that are trained now need a threshold of their own.
     [flags.output_dir, None if flags.do_train else folder],
     weights,
+    stores_threshold=flags.do_train
+    or own in (None, checkpoints.final_checkpoint(flags.output_dir)),
     padding_competes=flags.pad_to_max_length is not False,
     epoch_counts_rows=flags.count_steps_on_windows,
   )
@@ -237,23 +240,21 @@ def load_reader(flags: Flags) -> LoadedModel:
   task_file.check_is_complete(flags.output_dir)
   checkpoint, folder = find_weights(flags)
   settings = squad_settings(flags, folder)
+  own = model_folder.own_checkpoint(folder, checkpoint)
+  checkpoint = own or checkpoints.find_checkpoint(folder)
   flags = flags.changed(init_checkpoint=folder)
   if flags.vocab_file or flags.spm_model_file or flags.bert_config_file:
     tokenizer = model_flags.load_tokenizer(flags)
     config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
-    if folder == flags.output_dir and not model_folder.is_finished(folder):
-      # That of a training that was stopped, as an evaluation uses it.
-      newest = checkpoints.latest_valid(folder)
-      checkpoint = newest.prefix if newest else checkpoint
-    checkpoint = checkpoints.find_checkpoint(checkpoint)
-    model = model_folder.Model(config, tokenizer, checkpoint)
   else:
-    model = model_folder.find_model(folder, flags.given.get("do_lower_case"))
+    casing = flags.given.get("do_lower_case")
+    config, tokenizer, _ = model_folder.find_model(folder, casing)
+  model = model_folder.Model(config, tokenizer, checkpoint)
   threshold = squad_model.parse_threshold(flags.null_score_diff_threshold)
   if threshold == squad_model.AUTO:
     threshold = squad_model.read_threshold([folder])
   return LoadedModel(
-    SquadTask(settings, model.tokenizer, threshold=threshold),
+    SquadTask(settings, tokenizer, threshold=threshold),
     model,
     folder,
     **engine_options(flags),

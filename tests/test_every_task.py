@@ -221,6 +221,24 @@ def test_the_folder_alone_is_evaluated_again(train, command, tmp_path, name):
 
 
 @every_kind
+def test_any_checkpoint_of_the_folder_is_evaluated(
+  train, command, tmp_path, name
+):
+  """And a training that names one continues from the last."""
+  out = shutil.copytree(train(name)[0], tmp_path / "out")
+  before = contents(name, out)
+  for step in (1, int(tiny_task.results(out)["global_step"])):
+    given = {"init_checkpoint": out / f"model.ckpt-{step}"}
+    scripts.fork(*command(name, out, *actions_of(name)[1:], **given))
+    assert tiny_task.results(out)["global_step"] == step
+  assert contents(name, out) == before
+  given = {"init_checkpoint": out / "model.ckpt-1"}
+  _, log = scripts.fork(*command(name, out, **given))
+  assert "Nothing left to train" in log
+  assert contents(name, out) == before
+
+
+@every_kind
 def test_another_folder_uses_it_in_other_batches(
   train, command, tmp_path, name
 ):

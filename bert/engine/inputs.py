@@ -15,6 +15,7 @@ from __future__ import annotations
 import array
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -282,7 +283,7 @@ def input_fn_from_file(
   drop_remainder: bool = False,
 ) -> InputFn:
   """An `input_fn(params)` over TFRecord files, which it reads when called."""
-  paths = [path] if isinstance(path, str) else path
+  paths = [path] if isinstance(path, (str, os.PathLike)) else path
   read = functools.cache(lambda: record_files.RecordFiles(paths, spec))
   return input_fn_from_rows(read, is_training, drop_remainder)
 

@@ -249,8 +249,21 @@ def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
   return os.path.dirname(init_checkpoint) or "."
 
 
+def own_checkpoint(output_dir: str, init_checkpoint: str | None) -> str | None:
+  """The prefix of a checkpoint that lies in `output_dir`, or None."""
+  folders = (output_dir, weights_folder("", init_checkpoint))
+  if all(folders) and len(set(map(os.path.realpath, folders))) == 1:
+    return checkpoints.find_checkpoint(init_checkpoint)
+  return None
+
+
 def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The initial checkpoint without training: `output_dir` comes first."""
+  """The initial checkpoint without training: `output_dir` comes first.
+
+  In it, one that is named does, and then its finished model.
+  """
+  if own := own_checkpoint(output_dir, init_checkpoint):
+    return own
   release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
   is_finished = output_dir and checkpoints.exists(release)
   return release if is_finished else init_checkpoint

@@ -347,8 +347,10 @@ class Experiment:
     return estimator.Estimator(self._make_model_fn(), settings.run_config())
 
   def _train_or_load(self, model):
-    """Trains the model, or loads the finished or best one of a training."""
-    found = checkpoints.final_checkpoint(self._settings.output_dir)
+    """Trains, or loads the named, the finished or the best model."""
+    folder, named = self._settings.output_dir, self._settings.init_checkpoint
+    found = model_folder.own_checkpoint(folder, named)
+    found = found or checkpoints.final_checkpoint(folder)
     if self._settings.do_train:
       self._train(model)
     elif self._is_trained and found:

@@ -172,11 +172,12 @@ def check_devices(flags: Flags) -> bool:
   """Whether to run on a TPU."""
   if not (flags.use_tpu or flags.get("distribution_strategy") == "tpu"):
     return False
-  name = flags.tpu_name or flags.master or "local"
+  flag = "tpu_name" if flags.tpu_name else "master"
+  name = flags[flag] or "local"
   if name != "local":
     raise UserError(
-      f"--tpu_name={name}: run this command on the virtual machine of the TPU "
-      f"with --tpu_name=local"
+      f"--{flag}={name}: run this command on the virtual machine of the TPU "
+      f"with --{flag}=local"
     )
   return True
 
@@ -250,8 +251,7 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   """
   init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
   if not flags.do_train:
-    task_file.check_is_used(output_dir, init_checkpoint)
-    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+    init_checkpoint = task_file.trained_weights(output_dir, init_checkpoint)
   if init_checkpoint is not None:
     checkpoints.find_checkpoint(init_checkpoint)
   folder = model_folder.weights_folder(output_dir, init_checkpoint)

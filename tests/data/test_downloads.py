@@ -9,6 +9,7 @@ import zipfile
 
 import huggingface_hub
 import pytest
+from huggingface_hub import errors
 
 from bert.errors import UserError
 from loopback import Answer, serve
@@ -195,6 +196,11 @@ def test_only_what_was_given_is_to_be_omitted(monkeypatch, offline, variable):
     # As hf_xet raises it, which transfers large files.
     (RuntimeError("Data processing error: CAS"), "CAS; run the same command"),
     (ConnectionResetError("\n"), "downloaded: ConnectionResetError; run"),
+    # Without --offline.
+    (
+      errors.LocalEntryNotFoundError("no connection"),
+      "not in the cache and cannot be downloaded; check the network, or pass",
+    ),
   ],
 )
 def test_an_error_of_the_storage(monkeypatch, error, message):

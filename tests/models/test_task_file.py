@@ -203,8 +203,7 @@ def test_a_trained_model_that_would_not_be_used(
   # The command of a training names what it began with, as the original's does.
   release = task_folders.write(tmp_path / "release", "", golden, goldens)
   for given in (None, release, out, f"{out}/bert_model.ckpt"):
-    task_file.check_is_used(out, given)
+    assert task_file.trained_weights(out, given) == f"{out}/bert_model.ckpt"
   data = {"init_checkpoint": run_record.hash_of_weights(other)}
   write(tmp_path / "out", flags={"flags": {}, "data": data})
-  task_file.check_is_used(out, other)
-  task_file.check_is_used(release, None)
+  assert task_file.trained_weights(out, other) == f"{out}/bert_model.ckpt"

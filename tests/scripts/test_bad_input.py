@@ -30,6 +30,8 @@ FLAGS = """
   --dry_run ... --do_train
 --use_tpu --tpu_name=my-tpu
   --tpu_name=my-tpu ... machine of the TPU ... --tpu_name=local
+--use_tpu --master=grpc://10.0.0.2:8470
+  --master=grpc://10.0.0.2:8470 ... machine of the TPU with --master=local
 --distribution_strategy=multi_worker
   --distribution_strategy=multi_worker ... TF_CONFIG ... set it
 --distribution_strategy=tpu

@@ -191,7 +191,7 @@ class TestEvaluationInput:
   TEXTS = ("11 12 13 14 15 16 17", "21", "31 32 33")
   WIDTH = 12
 
-  @pytest.fixture(params=["file", "memory"])
+  @pytest.fixture(params=["file", "files", "memory"])
   def builder(self, request, tmp_path):
     """A function from `drop_remainder` to the input_fn of the texts."""
     examples = [InputExample(text, text, None, "a") for text in self.TEXTS]
@@ -199,10 +199,14 @@ class TestEvaluationInput:
     if request.param == "memory":
       features = convert_examples_to_features(*arguments)
       return lambda drops: input_fn_builder(features, self.WIDTH, False, drops)
-    path = str(tmp_path / "eval.tf_record")
-    file_based_convert_examples_to_features(*arguments, path)
+    parts = [examples]
+    if request.param == "files":
+      parts = [examples[:1], examples[1:]]
+    paths = [str(tmp_path / f"{i}.tf_record") for i in range(len(parts))]
+    for part, path in zip(parts, paths, strict=True):
+      file_based_convert_examples_to_features(part, *arguments[1:], path)
     return lambda drops: file_based_input_fn_builder(
-      path, self.WIDTH, False, drops
+      paths[0] if request.param == "file" else paths, self.WIDTH, False, drops
     )
 
   def row(self, text):

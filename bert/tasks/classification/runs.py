@@ -99,8 +99,7 @@ def _make_run(flags, tasks, task, folder, seed):
       init_checkpoint = own
     splits = tuple(split for split in splits if split == "test")
   if "train" not in splits:
-    task_file.check_is_used(output_dir, init_checkpoint)
-    init_checkpoint = model_folder.initial_weights(output_dir, init_checkpoint)
+    init_checkpoint = task_file.trained_weights(output_dir, init_checkpoint)
   return Run(
     task=task,
     name=name,

@@ -94,6 +94,8 @@ class SquadTask(Task):
       without answers, one that was selected before, in `threshold_folders`.
     weights: `run_record.hash_of_weights` of a model in another folder than its
       predictions. Those of several models may be written to one folder.
+    stores_threshold: whether the best threshold that an evaluation finds is one
+      of the model in the folder of the predictions.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
     epoch_counts_rows: whether an epoch is counted in windows, not questions.
@@ -121,6 +123,7 @@ class SquadTask(Task):
     threshold: float | str | None = None,
     threshold_folders: Iterable[str | None] = (),
     weights: str | None = None,
+    stores_threshold: bool = True,
     padding_competes: bool = True,
     epoch_counts_rows: bool = False,
   ):
@@ -138,6 +141,7 @@ class SquadTask(Task):
     self._has_stored_threshold = False
     self._threshold_folders = threshold_folders
     self._weights = weights
+    self._stores_threshold = stores_threshold and self._is_v2
     self._padding_competes = padding_competes
     if tokenizer:
       self._make_windows = squad.WindowMaker(tokenizer, settings)
@@ -379,7 +383,7 @@ class SquadTask(Task):
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Stores the threshold with the best F1."""
-    for evaluation in evaluations if self._is_v2 else ():
+    for evaluation in evaluations if self._stores_threshold else ():
       best = evaluation.details[f"best_{_THRESHOLD_KEY}"]
       logging.info(
         "Predicted no answer above null_score_diff_threshold=%g. The best "
