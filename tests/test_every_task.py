@@ -104,7 +104,7 @@ def refused(arguments):
 def test_every_kind_is_here(tmp_path):
   script = tmp_path / "kinds.py"
   script.write_text(
-    "import json; from bert.training import registry; "
+    "import json; from bert.contract import registry; "
     "print(json.dumps(registry.kinds()))"
   )
   kinds, _ = scripts.fork(script)

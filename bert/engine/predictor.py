@@ -1,6 +1,6 @@
 """Runs a trained model over rows of features.
 
-    predictor = Predictor(model_folder.find_model(folder), task)
+    predictor = Predictor(resolve(folder), task)
     predictor(rows)["logits"]  # float32 [rows, C]
 
 The Predictor loads and checks the weights, forms the batches, and applies the
@@ -26,7 +26,8 @@ from bert.engine import devices, graph_encoder as engines
 from bert.engine.encoding import encode
 from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model, check_length
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -54,7 +55,7 @@ class Predictor:
 
   def __init__(
     self,
-    model: model_folder.Model,
+    model: Model,
     task: Task,
     batch_size: int = 32,
     strategy: tf.distribute.Strategy | None = None,
@@ -88,9 +89,8 @@ class Predictor:
     # A batch that devices share, or whose shape is static, is always full.
     self._is_full = pad_to_max_length or self._replicas > 1
     length = self._spec["input_mask"].shape[-1]
-    model_folder.check_length(length, model.config, "the model")
+    check_length(length, model.config, "the model")
     devices.check_batch_size("--batch_size", batch_size, self._replicas)
-    model_folder.check_vocabulary(model)
     self._encoder = None
     if runtime != runtimes.TENSORFLOW:
       self._encoder = engines.GraphEncoder(runtime, precision, model)

@@ -150,7 +150,7 @@ class TestDamage:
 KILL_WRITERS = """
   import itertools, os, signal, sys, time
   import tensorflow as tf
-  from bert.training import checkpoints
+  from bert.models import checkpoints
 
   def write_for_ever(folder):
     for step in itertools.count(1):

@@ -191,7 +191,7 @@ def run_main(tmp_path):
   def run(code, *flags, encoding="utf-8", **kwargs):
     script = tmp_path / "script.py"
     script.write_text(
-      f"from bert.training import startup\n{code}\n"
+      f"from bert.scripts import startup\n{code}\n"
       "startup.script(main, {})[1]()\n"
     )
     variables = {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(scripts.ROOT)}
@@ -216,9 +216,9 @@ def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):
   """It may name a host, but no path."""
   script = tmp_path / "script.py"
   script.write_text(
-    "from bert.training import flags, startup\n"
+    "from bert.flags import values\nfrom bert.scripts import startup\n"
     "def main(flags):\n  raise OSError('could not resolve host')\n"
-    "rows = {'data_dir': flags.Flag('data_dir', None, 'Folder.')}\n"
+    "rows = {'data_dir': values.Flag('data_dir', None, 'Folder.')}\n"
     "startup.script(main, rows)[1]()\n"
   )
   _, log = scripts.fork(script, "--data_dir=gs://bucket/glue", status=2)
@@ -230,7 +230,7 @@ def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_piped_input_is_utf8_in_any_locale(run_main, encoding):
   def run(text):
-    code = "from bert.tasks import terminal\n"
+    code = "from bert.scripts import terminal\n"
     code += "main = lambda flags: print(terminal.ask(''))"
     found = run_main(code, input=text, encoding=encoding)
     return found.returncode, found.stdout + found.stderr
