@@ -41,7 +41,7 @@ from bert.flags.values import (
   at_least,
   table,
 )
-from bert.models import model_flags
+from bert.models.resolve import Overrides, load_tokenizer
 from bert.scripts import startup
 
 # Code written for the original finds these here.
@@ -119,7 +119,9 @@ FLAGS = table(
 def make_config(flags: Flags) -> corpus.CorpusConfig:
   """The CorpusConfig that the flags describe."""
   flags.require("input_file", "output_file")
-  flags = flags.changed(do_lower_case=model_flags.lower_cases(flags))
+  tokenizer = load_tokenizer(Overrides.of(flags.given))
+  lower_cases = tokenizer.basic_tokenizer.do_lower_case
+  flags = flags.changed(do_lower_case=lower_cases)
   names = [field.name for field in dataclasses.fields(corpus.CorpusConfig)]
   config = corpus.CorpusConfig(**{name: flags[name] for name in names})
   if flags.no_masking:
@@ -127,7 +129,6 @@ def make_config(flags: Flags) -> corpus.CorpusConfig:
     config = dataclasses.replace(
       config, dupe_factor=1, max_predictions_per_seq=0
     )
-  tokenizer = model_flags.load_tokenizer(flags)
   instances.check_length(
     flags.max_seq_length, flags.next_sentence_prediction, tokenizer.special
   )
@@ -135,8 +136,6 @@ def make_config(flags: Flags) -> corpus.CorpusConfig:
   instances.vocabulary_settings(
     tokenizer, flags.do_whole_word_mask, config.max_predictions_per_seq
   )
-  if tokenizer.splits_words:
-    model_flags.warn_of_casing(flags, tokenizer.vocab, flags.vocab_file)
   return config
 
 

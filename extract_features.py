@@ -26,7 +26,8 @@ from bert.engine.loaded_model import LoadedModel
 from bert.errors import plural
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
-from bert.models import model_flags, model_folder, task_file
+from bert.models import model_folder, task_file
+from bert.models.resolve import Overrides, resolve
 from bert.scripts import settings, startup
 from bert.tasks.embeddings import feature_files, vectors as features
 
@@ -89,7 +90,13 @@ def check_flags(flags: Flags) -> None:
     flags.check_output_files(
       "output_file",
       [flags.output_file],
-      [flags.input_file, *model_flags.model_files(flags)],
+      [
+        flags.input_file,
+        flags.vocab_file,
+        flags.spm_model_file,
+        flags.bert_config_file,
+        *model_folder.input_files(flags.init_checkpoint),
+      ],
     )
   feature_files.check_output(flags.output_file)
   on_tpu = ["tpu"] if settings.check_devices(flags) else []
@@ -99,9 +106,8 @@ def check_flags(flags: Flags) -> None:
 
 def load_model(flags: Flags) -> LoadedModel:
   """The model of vectors that the flags, or else its folder, describe."""
-  tokenizer = model_flags.load_tokenizer(flags)
-  config = model_flags.load_config(flags, tokenizer)
-  folder = model_folder.weights_folder("", flags.init_checkpoint)
+  model = resolve(flags.init_checkpoint, Overrides.of(flags.given))
+  config, folder = model.config, model.folder
   is_recorded = task_file.read(folder)[0] == features.VectorTask.kind
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
@@ -112,14 +118,16 @@ def load_model(flags: Flags) -> LoadedModel:
     options = {name: flags[name] for name in names}
     options["layers"] = features.LAYERS[: config.num_hidden_layers]
   if not is_recorded or "max_seq_length" in flags.given:
-    options["max_seq_length"] = model_flags.sequence_length(flags, config)
+    options["max_seq_length"] = model.sequence_length(
+      flags.given.get("max_seq_length"), flags.max_seq_length
+    )
   if "layers" in flags.given:
     # Finding the devices loads TensorFlow, so this is checked before.
     options["layers"] = features.parse_layers(
       flags.layers, config.num_hidden_layers
     )
   return loaded_model.load_task(
-    model_folder.Model(config, tokenizer, flags.init_checkpoint),
+    model,
     features.VectorTask.kind,
     folder,
     batch_size=flags.batch_size,

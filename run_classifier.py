@@ -22,10 +22,10 @@ from bert.engine.programs import ModelFn
 from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import FRACTION, PATH, Flag, Flags, table
-from bert.models import checkpoints, model_flags
+from bert.models import checkpoints
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import check_fine_tuning
+from bert.scripts.settings import check_fine_tuning, load_model
 from bert.tasks.classification import prediction_files, runs
 from bert.tasks.classification.examples import (
   LONG_TEXT,
@@ -240,15 +240,13 @@ def check_flags(flags: Flags) -> None:
 
 def make_experiment(flags: Flags, run: runs.Run) -> Experiment:
   """The Experiment of a Run; its files are read and checked."""
-  tokenizer = model_flags.load_tokenizer(flags)
-  task = runs.make_task(flags, run, tokenizer)
-  config = model_flags.load_config(
-    flags, tokenizer, task.settings.max_seq_length
-  )
+  trains = "train" in run.splits
+  model = load_model(flags, run.output_dir, run.init_checkpoint, trains)
+  task = runs.make_task(flags, run, model.tokenizer)
   return script.experiment(
     flags,
     task,
-    config,
+    model,
     run.init_checkpoint,
     run.splits,
     do_eval=flags.do_eval and "dev" in run.splits,

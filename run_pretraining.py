@@ -28,10 +28,14 @@ from bert.engine.programs import ModelFn
 from bert.errors import UserError, plural
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
-from bert.models import model_flags
 from bert.scripts import startup
 from bert.scripts.experiment import Experiment, ModelFiles
-from bert.scripts.settings import RunSettings, check_training, find_weights
+from bert.scripts.settings import (
+  RunSettings,
+  check_training,
+  find_weights,
+  load_model,
+)
 from bert.tasks.pretraining import dynamic_masking
 from bert.tasks.pretraining.task import (
   PretrainingTask,
@@ -181,16 +185,6 @@ def _in_words(layout):
   )
 
 
-def load_tokenizer(flags: Flags) -> tokenization.FullTokenizer | None:
-  """The tokenizer, if the flags name or need one, or the model has one."""
-  # A vocabulary beside the model is copied into the new model's folder, so it
-  # is checked like a named one.
-  has_file = model_flags.vocab_file(flags) or flags.spm_model_file
-  if has_file or flags.dynamic_masking:
-    return model_flags.load_tokenizer(flags)
-  return None
-
-
 def load_teacher(
   flags: Flags,
   config: modeling.BertConfig,
@@ -220,8 +214,17 @@ def make_experiment(flags: Flags) -> Experiment:
     found = flags.find_files(name)
     flags.refuse_pipes(name, found)
     files[name] = record_files.without_empty(found)
-  tokenizer = load_tokenizer(flags)
-  config = model_flags.load_config(flags, tokenizer, flags.max_seq_length)
+  # A vocabulary beside the model is copied into the new model's folder, so it
+  # is checked like a named one.
+  model = load_model(
+    flags,
+    flags.output_dir,
+    init_checkpoint,
+    flags.do_train,
+    needs_tokenizer=flags.dynamic_masking,
+  )
+  config, tokenizer = model.config, model.tokenizer
+  model.check_length(flags.max_seq_length)
   layout = check_layout(flags, files)
   mask_batch, vocab_size = None, config.vocab_size
   if flags.dynamic_masking:
@@ -254,9 +257,10 @@ def make_experiment(flags: Flags) -> Experiment:
   )
   task.tokenizer = tokenizer
   task.distillation = load_teacher(flags, config, tokenizer)
-  settings = RunSettings(flags, flag_of, init_checkpoint=init_checkpoint)
-  model = ModelFiles(config, model_flags.release_files(flags, config))
-  return Experiment(task, model, settings)
+  settings = RunSettings(
+    flags, flag_of, init_checkpoint=init_checkpoint, **model.flags()
+  )
+  return Experiment(task, ModelFiles(config, model.contents()), settings)
 
 
 def main(flags: Flags) -> dict[str, float]:

@@ -27,19 +27,14 @@ from bert.engine.loaded_model import LoadedModel
 from bert.engine.programs import ModelFn
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
-from bert.models import (
-  checkpoints,
-  model_flags,
-  model_folder,
-  run_record,
-  task_file,
-)
+from bert.models import checkpoints, model_folder, run_record, task_file
 from bert.scripts import script, startup, terminal
 from bert.scripts.experiment import Experiment
 from bert.scripts.settings import (
   check_fine_tuning,
   engine_options,
   find_weights,
+  load_model,
   wanted_splits,
 )
 from bert.tasks.squad import task as squad_model
@@ -203,8 +198,7 @@ def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
   squad_task = squad_settings(flags, folder)
-  tokenizer = model_flags.load_tokenizer(flags)
-  config = model_flags.load_config(flags, tokenizer, squad_task.max_seq_length)
+  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
   weights = None
   if not flags.do_train and folder != flags.output_dir:
     weights = run_record.hash_of_weights(init_checkpoint)
@@ -212,7 +206,7 @@ def make_experiment(flags: Flags) -> Experiment:
   threshold = squad_model.stored_threshold(flags.output_dir)
   task = SquadTask(
     dataclasses.replace(squad_task, null_score_diff_threshold=threshold),
-    tokenizer,
+    model.tokenizer,
     {split: flags[flag] for split, flag in splits(flags).items()},
     squad_model.parse_threshold(flags.null_score_diff_threshold),
     # Weights that are trained now need a threshold of their own.
@@ -227,7 +221,7 @@ def make_experiment(flags: Flags) -> Experiment:
   return script.experiment(
     flags,
     task,
-    config,
+    model,
     init_checkpoint,
     splits(flags),
     do_eval=flags.do_eval and not flags.do_predict,  # Which scores, too.
@@ -240,21 +234,14 @@ def load_reader(flags: Flags) -> LoadedModel:
   task_file.check_is_complete(flags.output_dir)
   checkpoint, folder = find_weights(flags)
   settings = squad_settings(flags, folder)
+  model = load_model(flags, flags.output_dir, checkpoint, do_train=False)
   own = model_folder.own_checkpoint(folder, checkpoint)
-  checkpoint = own or checkpoints.find_checkpoint(folder)
-  flags = flags.changed(init_checkpoint=folder)
-  if flags.vocab_file or flags.spm_model_file or flags.bert_config_file:
-    tokenizer = model_flags.load_tokenizer(flags)
-    config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
-  else:
-    casing = flags.given.get("do_lower_case")
-    config, tokenizer, _ = model_folder.find_model(folder, casing)
-  model = model_folder.Model(config, tokenizer, checkpoint)
+  model = model._replace(checkpoint=own or checkpoints.find_checkpoint(folder))
   threshold = squad_model.parse_threshold(flags.null_score_diff_threshold)
   if threshold == squad_model.AUTO:
     threshold = squad_model.read_threshold([folder])
   return LoadedModel(
-    SquadTask(settings, tokenizer, threshold=threshold),
+    SquadTask(settings, model.tokenizer, threshold=threshold),
     model,
     folder,
     **engine_options(flags),

@@ -379,6 +379,21 @@ class FullTokenizer:
     return convert_by_vocab(self.inv_vocab, ids)
 
 
+def check_special_pieces(
+  tokenizer: FullTokenizer,
+  path: str = "the vocabulary",
+  has_masks: bool = False,
+) -> None:
+  """Raises UserError unless a vocabulary has the pieces of every row."""
+  cls, sep, mask, *_ = tokenizer.special
+  for piece in (cls, sep, tokenizer.unk_token, *[mask] * has_masks):
+    if piece not in tokenizer.vocab:
+      raise UserError(
+        f"{path} has no piece {piece}; pass the file that came with the model, "
+        f"or that of a released one"
+      )
+
+
 def _sources(text, do_lower_case):
   """The index of each character's source, for each token of BasicTokenizer.
 

@@ -33,7 +33,8 @@ from bert.errors import UserError
 from bert.export import saved_model, text_graph
 from bert.export.new_folder import check_is_new, new_folder
 from bert.layers import POOLER
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model, resolve
 
 if keras.backend.backend() != "tensorflow":
   raise UserError(
@@ -66,7 +67,7 @@ class Preprocess(keras.layers.Layer):
   ):
     super().__init__(**kwargs)
     if vocabulary is None:
-      model = model_folder.find_model(os.fspath(folder or ""))
+      model = resolve(os.fspath(folder or ""))
       self.tokenizer = model.tokenizer
     else:
       with tempfile.TemporaryDirectory() as temporary:
@@ -144,7 +145,7 @@ class Encoder(keras.layers.Layer):
     super().__init__(**kwargs)
     weights = {}
     if config is None:
-      model = model_folder.find_model(os.fspath(folder or ""))
+      model = resolve(os.fspath(folder or ""))
       self.config = model.config
       shapes = modeling.variable_shapes(self.config)
       saved = checkpoints.load_weights(model.checkpoint, shapes, POOLER)
@@ -228,7 +229,7 @@ def save_release(
   """Writes an encoder, to a new folder, like an unzipped release."""
   check_is_new(output_dir)
   tokenizer = preprocess.tokenizer
-  model = model_folder.Model(encoder.config, tokenizer, "")
+  model = Model(encoder.config, tokenizer, "")
   contents = {
     "bert_config.json": model.config_json(),
     "vocab.txt": vocab_text(tokenizer.vocab),

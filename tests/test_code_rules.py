@@ -15,7 +15,6 @@ _ABSL_FLAGS = ("bert.flags.values", "bert.scripts.startup")
 _READERS_OF_FLAGS = (
   *_ABSL_FLAGS,
   "bert.flags.flag_table",
-  "bert.models.model_flags",
   "bert.models.run_record",
   "bert.scripts.settings",
   "bert.tasks.classification.runs",

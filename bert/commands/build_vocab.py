@@ -29,7 +29,7 @@ from bert.flags.values import (
   check_output_folder,
   table,
 )
-from bert.models import model_flags
+from bert.models.resolve import Overrides, load_tokenizer, resolve
 from bert.scripts import startup
 
 # Flags that have no effect with --extend, and those that need it.
@@ -108,36 +108,30 @@ def write_vocabulary(
 
 def load_old_vocabulary(flags: Flags) -> tokenization.FullTokenizer:
   """The tokenizer of --extend; it belongs to the model in --init_checkpoint."""
-  text_files.check_utf8(flags.extend)
-  old = tokenization.FullTokenizer(flags.extend, flags.do_lower_case)
+  given = f"--extend={flags.extend}"
+  casing = flags.given.get("do_lower_case")
+  overrides = Overrides(vocab_file=flags.extend, do_lower_case=casing)
+  if flags.init_checkpoint:
+    model = resolve(flags.init_checkpoint, overrides, is_start=True)
+    old = model.tokenizer
+  else:
+    old = load_tokenizer(overrides)
   if not old.splits_words:
-    raise UserError(
-      f"--extend={flags.extend} has no word pieces; pass a vocab.txt"
-    )
+    raise UserError(f"{given} has no word pieces; pass a vocab.txt")
   if repeated := vocabulary.find_repeated(old, flags.extend):
     piece, first, last = repeated
     raise UserError(
-      f"--extend={flags.extend} has {piece!r} in lines {first} and {last}; "
-      f"replace line {first}, whose id is unused, by a new piece"
+      f"{given} has {piece!r} in lines {first} and {last}; replace line "
+      f"{first}, whose id is unused, by a new piece"
     )
-  vocabulary.check_special_pieces(old, f"--extend={flags.extend}")
-  model_flags.warn_of_casing(flags, old.vocab, flags.extend)
   if flags.init_checkpoint:
-    from bert.models import extended_model  # Needs NumPy.
-    from bert.models import model_folder
-
-    prefix, config = extended_model.find_base(
-      flags.init_checkpoint, flags.do_lower_case
-    )
-    given = f"--extend={flags.extend}"
-    model_folder.check_size(old, config, given, f"the model {prefix}")
-    path = os.path.join(os.path.dirname(prefix), "vocab.txt")
+    path = os.path.join(model.folder, "vocab.txt")
     known = tokenization.load_vocab(path) if files.exists(path) else {}
     # An embedding belongs to a line. Lines that no piece uses may differ.
     if any(known.get(piece, n) != n for piece, n in old.vocab.items()):
       raise UserError(
-        f"{given} has pieces in other lines than the vocabulary of {prefix}; "
-        f"pass --extend={path}"
+        f"{given} has pieces in other lines than the vocabulary of "
+        f"{model.checkpoint}; pass --extend={path}"
       )
   return old
 
@@ -213,13 +207,14 @@ def check_flags(flags: Flags) -> list[str]:
 
 def main(flags: Flags) -> dict[str, int]:
   paths = check_flags(flags)
-  if flags.extend:
-    flags = flags.changed(do_lower_case=model_flags.lower_cases(flags))
   if flags.update_config:
     import modeling  # Needs NumPy.
 
     config = modeling.BertConfig.from_json_file(flags.update_config)
   old = load_old_vocabulary(flags) if flags.extend else None
+  if old:
+    lower_cases = old.basic_tokenizer.do_lower_case
+    flags = flags.changed(do_lower_case=lower_cases)
   logging.info("Counting words in %s", plural(len(paths), "file"))
   lines = (line for path in paths for line in text_files.read_lines(path))
   split = vocabulary.word_splitter(flags.model_type, flags.do_lower_case)

@@ -27,6 +27,7 @@ from bert.export.readme import readme
 from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, check_output_folder, table
 from bert.models import huggingface_config, model_folder, task_file
+from bert.models.resolve import Model, resolve
 from bert.scripts import startup
 from bert.tasks.embeddings.vectors import POOLINGS
 
@@ -101,7 +102,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def export_model(
-  flags: Flags, model_dir: str, model: model_folder.Model, folder: str
+  flags: Flags, model_dir: str, model: Model, folder: str
 ) -> None:
   """Writes the part of a model that the flags choose into a folder."""
   # Imported here, because they load TensorFlow.
@@ -166,9 +167,8 @@ def copy_assets(
 def main(flags: Flags) -> dict[str, str]:
   check_flags(flags)
   model_dir = downloads.local_path(flags.model_dir)
-  model = model_folder.find_model(model_dir)
-  length = flags.max_seq_length or 0
-  model_folder.check_length(length, model.config, flags.model_dir)
+  model = resolve(model_dir)
+  model.check_length(flags.max_seq_length or 0)
   is_trained = bool(task_file.read(model_dir)[0])
   warn_of_unused(flags, is_trained)
   with new_folder(flags.output_dir.rstrip("/")) as folder:

@@ -17,6 +17,7 @@ from bert.engine import loaded_model
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
 from bert.models import model_folder
+from bert.models.resolve import Overrides, resolve
 from bert.scripts import startup, terminal
 from bert.tasks.embeddings import feature_files
 
@@ -33,12 +34,7 @@ FLAGS = table(
          "JSON Lines to write; - is standard output. Default: text on "
          "standard output.", kind=PATH),
     Flag("interactive", False, "Ask for texts and answer them."),
-    flag_table.LOWER_CASE.but(
-      default=None,
-      kind=bool,
-      help="Lower-case the text and strip accents. Default: as "
-      "bert_config.json says, or else the name of the folder, or else True.",
-    ),
+    flag_table.LOWER_CASE,
     Flag("top_k", 5, "Number of pieces listed for each [MASK].", check=COUNT),
     Flag("batch_size", 32, "Masked positions per batch.", check=COUNT),
     flag_table.PRECISION.but(help="Precision of the layers."),
@@ -65,7 +61,7 @@ def check_flags(flags: Flags) -> None:
 def main(flags: Flags) -> dict[str, int]:
   check_flags(flags)
   model = loaded_model.load_task(
-    model_folder.find_model(flags.model_dir, flags.do_lower_case),
+    resolve(flags.model_dir, Overrides.of(flags.given)),
     "fill_mask",
     **{name: flags[name] for name in ("top_k", "batch_size", "precision")},
   )

@@ -14,10 +14,15 @@ import dataclasses
 
 from bert.flags import flag_table
 from bert.flags.values import PATH, POSITIVE, Check, Flag, Flags, table
-from bert.models import model_flags, task_file
+from bert.models import task_file
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import check_fine_tuning, find_weights, wanted_splits
+from bert.scripts.settings import (
+  check_fine_tuning,
+  find_weights,
+  load_model,
+  wanted_splits,
+)
 from bert.tasks.embeddings import (
   data as text_pairs,
   losses as embedding_losses,
@@ -139,8 +144,7 @@ def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
   settings = read_settings(flags, folder)
-  tokenizer = model_flags.load_tokenizer(flags)
-  config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
   names = (field.name for field in dataclasses.fields(text_pairs.Columns))
   columns = text_pairs.Columns(**{name: flags[name] for name in names})
   splits = wanted_splits(flags)
@@ -157,18 +161,18 @@ def make_experiment(flags: Flags) -> Experiment:
     tuple(map(int, flags.dimensions)),
   )
   if "train" in pairs:
-    embedding_losses.check(training, pairs["train"], config.hidden_size)
+    embedding_losses.check(training, pairs["train"], model.config.hidden_size)
   searched = None
   if "dev" in splits and "dev" not in pairs:
     searched = retrieval.read(*(flags[name] for name in _RETRIEVAL))
     paths["dev"] = flags.qrels_file
   task = embeddings.EmbeddingTask(
-    settings, tokenizer, pairs, searched, training, paths
+    settings, model.tokenizer, pairs, searched, training, paths
   )
   return script.experiment(
     flags,
     task,
-    config,
+    model,
     init_checkpoint,
     loss=training.loss,
     pooling=settings.pooling,

@@ -16,10 +16,15 @@ from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, table
-from bert.models import model_flags, task_file
+from bert.models import task_file
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import check_fine_tuning, find_weights, wanted_splits
+from bert.scripts.settings import (
+  check_fine_tuning,
+  find_weights,
+  load_model,
+  wanted_splits,
+)
 from bert.tasks.tagging import data as tagged_text, entities
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
 
@@ -124,15 +129,12 @@ def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
 def make_experiment(flags: Flags) -> Experiment:
   """The Experiment of the flags; its files are read and checked."""
   init_checkpoint, folder = find_weights(flags)
-  tokenizer = model_flags.load_tokenizer(flags)
-  task = make_task(flags, tokenizer, folder)
-  config = model_flags.load_config(
-    flags, tokenizer, task.settings.max_seq_length
-  )
+  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
+  task = make_task(flags, model.tokenizer, folder)
   return script.experiment(
     flags,
     task,
-    config,
+    model,
     init_checkpoint,
     label_all_tokens=task.settings.label_all_tokens,
     max_context=task.settings.max_context,

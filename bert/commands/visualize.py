@@ -27,7 +27,8 @@ from bert.engine import loaded_model, predictor
 from bert.errors import UserError, plural, shortened
 from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, table
-from bert.models import model_flags, model_folder
+from bert.models import model_folder
+from bert.models.resolve import Model, Overrides, resolve
 from bert.reports import attention, embedding_map
 from bert.scripts import startup
 
@@ -79,7 +80,13 @@ def check_flags(flags: Flags) -> None:
   flags.require(required, "output_file", "init_checkpoint")
   if flags.input_file:
     flags.require_file("input_file")
-  inputs = [flags.input_file, *model_flags.model_files(flags)]
+  inputs = [
+    flags.input_file,
+    flags.vocab_file,
+    flags.spm_model_file,
+    flags.bert_config_file,
+    *model_folder.input_files(flags.init_checkpoint),
+  ]
   flags.check_output_files("output_file", [flags.output_file], inputs)
   if not flags.output_file.lower().endswith(extensions):
     raise UserError(
@@ -88,11 +95,11 @@ def check_flags(flags: Flags) -> None:
     )
 
 
-def load_model(flags: Flags) -> model_folder.Model:
-  """The model that the flags name."""
-  tokenizer = model_flags.load_tokenizer(flags)
-  config = model_flags.load_config(flags, tokenizer)
-  return model_folder.Model(config, tokenizer, flags.init_checkpoint)
+def load_model(flags: Flags) -> tuple[Model, int]:
+  """The model that the flags name, and the length of its sequences."""
+  model = resolve(flags.init_checkpoint, Overrides.of(flags.given))
+  given = flags.given.get("max_seq_length")
+  return model, model.sequence_length(given, flags.max_seq_length)
 
 
 def read_texts(
@@ -126,7 +133,7 @@ class _AttentionTask(Task):
 
 
 def attention_probs(
-  model: model_folder.Model,
+  model: Model,
   tokens: Sequence[str],
   segment_ids: Sequence[int],
   precision: str = "float32",
@@ -169,8 +176,7 @@ def read_sentences(
 def show_attention(flags: Flags) -> None:
   """Writes the page of a text or pair, or the numbers in it."""
   texts = [flags.text] + ([] if flags.text_b is None else [flags.text_b])
-  model = load_model(flags)
-  length = model_flags.sequence_length(flags, model.config)
+  model, length = load_model(flags)
   tokens, segment_ids = read_texts(texts, model.tokenizer, length)
   probs = attention_probs(model, tokens, segment_ids, flags.precision)
   if flags.output_file.lower().endswith(".npz"):
@@ -185,7 +191,7 @@ def show_attention(flags: Flags) -> None:
 
 
 def mean_vectors(
-  model: model_folder.Model,
+  model: Model,
   sentences: Sequence[str],
   max_seq_length: int = 128,
   precision: str = "float32",
@@ -204,8 +210,7 @@ def mean_vectors(
 def show_embeddings(flags: Flags) -> None:
   """Writes the map of a file of sentences."""
   sentences, labels = read_sentences(flags.input_file, flags.labels)
-  model = load_model(flags)
-  length = model_flags.sequence_length(flags, model.config)
+  model, length = load_model(flags)
   vectors = mean_vectors(model, sentences, length, flags.precision)
   points, axes = embedding_map.project(vectors, flags.method)
   title = os.path.basename(flags.input_file)

@@ -37,7 +37,8 @@ from bert.reports import verdict
 
 if TYPE_CHECKING:
   from bert.engine import inputs, record_files
-  from bert.models import huggingface_config, model_folder
+  from bert.models import huggingface_config
+  from bert.models.resolve import Model
 
 
 @dataclasses.dataclass
@@ -314,7 +315,7 @@ class Task:
     del head
     return {}
 
-  def prepare(self, model: model_folder.Model) -> None:
+  def prepare(self, model: Model) -> None:
     """Called before `head_shapes` with the model that is used."""
 
   def optional_variables(self) -> Collection[str]:

@@ -145,6 +145,15 @@ def is_pipe(path: str | os.PathLike) -> bool:
   return not is_remote(path) and isfile(path) and not os.path.isfile(path)
 
 
+def refuse_pipe(path: str | os.PathLike, name: str) -> None:
+  """Raises UserError for a pipe or a device; `name` is for the message."""
+  if is_pipe(path):
+    raise UserError(
+      f"{name}: {path} is a pipe or a device, which cannot be read twice; save "
+      f"its content to a file"
+    )
+
+
 def listdir(path: str | os.PathLike) -> list[str]:
   """The names in a folder, without slashes."""
   return [name.rstrip("/") for name in _system(path, os).listdir(path)]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import tokenization
-from bert.data import files, records, sequences, text_files, vocabulary
+from bert.data import files, records, sequences, text_files
 from bert.errors import UserError
 
 SPECIAL = tokenization.SpecialPieces()
@@ -116,9 +116,8 @@ def vocabulary_settings(
 ) -> dict:
   """Arguments of `create_instances_from_document` for represented pieces."""
   special = tokenizer.special
-  vocabulary.check_special_pieces(
-    tokenizer, has_masks=max_predictions_per_seq > 0
-  )
+  has_masks = max_predictions_per_seq > 0
+  tokenization.check_special_pieces(tokenizer, has_masks=has_masks)
   words = whole_words(tokenizer) if do_whole_word_mask else PIECES
   cls, sep, mask = map(represent, special[:3])
   return {

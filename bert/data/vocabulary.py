@@ -321,21 +321,6 @@ def vocab_text(pieces: Iterable[str]) -> str:
   return "".join(f"{piece}\n" for piece in pieces)
 
 
-def check_special_pieces(
-  tokenizer: tokenization.FullTokenizer,
-  path: str = "the vocabulary",
-  has_masks: bool = False,
-) -> None:
-  """Raises UserError unless a vocabulary has the pieces of every row."""
-  cls, sep, mask, *_ = tokenizer.special
-  for piece in (cls, sep, tokenizer.unk_token, *[mask] * has_masks):
-    if piece not in tokenizer.vocab:
-      raise UserError(
-        f"{path} has no piece {piece}; pass the file that came with the model, "
-        f"or that of a released one"
-      )
-
-
 def find_repeated(
   tokenizer: tokenization.FullTokenizer, path: str
 ) -> tuple[str, int, int] | None:

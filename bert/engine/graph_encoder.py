@@ -30,7 +30,8 @@ from bert import kernels, layers, runtimes, variables
 from bert.data import files, records
 from bert.engine import onnx_graph, quantization
 from bert.errors import UserError, import_optional, shortened
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model
 
 _T = TypeVar("_T")
 
@@ -69,9 +70,7 @@ class GraphEncoder:
     model: its checkpoint may be unknown yet: then it is that of the store.
   """
 
-  def __init__(
-    self, runtime: str, precision: str | None, model: model_folder.Model
-  ):
+  def __init__(self, runtime: str, precision: str | None, model: Model):
     self.model, self.precision = model, precision
     self._runtime = runtime
     # Of the model before its checkpoint is opened.
@@ -256,7 +255,7 @@ def _quantized_encoder(encoder, runtime, reuses=True):
   return path if is_written else content
 
 
-def fingerprint(model: model_folder.Model) -> str:
+def fingerprint(model: Model) -> str:
   """A hash of all that the encoder of a model depends on."""
   fields = json.dumps(model.config.to_dict(), sort_keys=True, default=repr)
   found = hashlib.sha256(fields.encode())

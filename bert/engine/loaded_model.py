@@ -19,6 +19,7 @@ from bert.engine import precision_loss
 from bert.engine.predictor import Predictor
 from bert.errors import UserError, check_known, listing, plural, shortened
 from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.models.resolve import Model, resolve
 
 Texts = tuple[str | list[str], ...]
 
@@ -39,9 +40,7 @@ class LoadedModel:
   and its `labels`, if it has any. See `predictor.Predictor` for `engine`.
   """
 
-  def __init__(
-    self, task: Task, model: model_folder.Model, folder: str = "", **engine
-  ):
+  def __init__(self, task: Task, model: Model, folder: str = "", **engine):
     self.task, self.folder, self.config = task, folder, model.config
     self.kind, self.labels = task.kind, tuple(task.labels)
     self._weights = model.checkpoint
@@ -215,14 +214,14 @@ def load(
 
 def find_task(
   folder: str, kind: str | None = None, **options
-) -> tuple[Task, model_folder.Model]:
+) -> tuple[Task, Model]:
   """The task of the model in a folder, and the model; see `load`."""
   trained, _ = task_file.read(folder)
   kind = kind or trained or "vectors"
   if trained and kind != trained:
     known = (trained, *registry.UNTRAINED)
     check_known(f"task={kind!r} of {folder}", kind, known)
-  model = model_folder.find_model(folder)
+  model = resolve(folder)
   return make_task(model, kind, folder, **options), model
 
 
@@ -237,7 +236,7 @@ def load_trained(model_dir: str, kind: str, **options) -> LoadedModel:
 
 
 def load_task(
-  model: model_folder.Model, kind: str, folder: str = "", **options
+  model: Model, kind: str, folder: str = "", **options
 ) -> LoadedModel:
   """A model whose files are known, with a kind of task; see `make_task`."""
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
@@ -245,9 +244,7 @@ def load_task(
   return LoadedModel(task, model, model.checkpoint, **engine)
 
 
-def make_task(
-  model: model_folder.Model, kind: str, folder: str = "", **options
-) -> Task:
+def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   """The task of a model, with the settings of it that a folder records."""
   recorded, fields = task_file.read(folder) if folder else (None, {})
   fields = fields if recorded == kind else {}

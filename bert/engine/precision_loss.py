@@ -17,7 +17,7 @@ from bert.data import files
 from bert.engine import graph_encoder as engines, inputs, record_files
 from bert.engine.predictor import Predictor
 from bert.errors import UserError
-from bert.models import model_folder
+from bert.models.resolve import Model
 
 # Rows that are measured at most.
 _MOST_ROWS = 2000
@@ -27,7 +27,7 @@ _KINDS = ("classification",)
 
 
 def measure(
-  model: model_folder.Model, task: Task, predictor: Predictor, runtime: str
+  model: Model, task: Task, predictor: Predictor, runtime: str
 ) -> dict[str, dict[str, float]] | None:
   """The metrics of a model in float32 and, by `predictor`, in int8.
 
@@ -51,7 +51,7 @@ def measure(
   return write(path, _score(task, rows, predictor), compute_full)
 
 
-def path_of(model: model_folder.Model, runtime: str, suffix: str = "") -> str:
+def path_of(model: Model, runtime: str, suffix: str = "") -> str:
   """The file of the metrics of a model; `suffix` is that of the data set."""
   folder = os.path.dirname(model.checkpoint)
   name = f"int8-{runtime}-{engines.fingerprint(model)}{suffix}.json"

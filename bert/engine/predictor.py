@@ -1,6 +1,6 @@
 """Runs a trained model over rows of features.
 
-    predictor = Predictor(model_folder.find_model(folder), task)
+    predictor = Predictor(resolve(folder), task)
     for outputs in predictor(rows):
       outputs["logits"]  # float32 [C], of one row
 
@@ -24,7 +24,8 @@ from bert.engine import devices, graph_encoder as engines, runner
 from bert.engine.batches import Axes, Batching
 from bert.engine.encoding import encode
 from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model, check_length
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -48,7 +49,7 @@ class Predictor:
 
   def __init__(
     self,
-    model: model_folder.Model,
+    model: Model,
     task: Task,
     batch_size: int = 32,
     strategy: tf.distribute.Strategy | None = None,
@@ -78,9 +79,8 @@ class Predictor:
       and devices.is_one_cpu(strategy)
     )
     length = self._batching.spec["input_mask"].shape[-1]
-    model_folder.check_length(length, model.config, "the model")
+    check_length(length, model.config, "the model")
     devices.check_batch_size("--batch_size", batch_size, replicas)
-    model_folder.check_vocabulary(model)
     self._encoder = None
     if runtime != runtimes.TENSORFLOW:
       self._encoder = engines.GraphEncoder(runtime, precision, model)

@@ -39,6 +39,7 @@ from bert.models.huggingface_names import (
   split_architecture,
   tensor_name,
 )
+from bert.models.resolve import resolve
 from bert.tasks.classification import portable
 from bert.tasks.pretraining import task as pretraining
 
@@ -56,7 +57,6 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   folder of sentence-transformers. Returns the architecture.
   """
   folder, model, task, weights = _read_model(model_dir)
-  model_folder.check_vocabulary(model)
   step = weights.pop(names.STEP, None)
   config = huggingface_config.their_fields(model.config)
   pad_id = model.tokenizer.vocab.get(model.tokenizer.special.pad, 0)
@@ -116,7 +116,7 @@ def _read_model(model_dir):
   if not files.is_remote(prefix):
     prefix = os.path.abspath(prefix)
   folder = os.path.dirname(prefix)
-  model = model_folder.find_model(folder)
+  model = resolve(prefix)
   kind, _ = task_file.read(folder)
   task = kind and loaded_model.make_task(model, kind, folder)
   return folder, model, task, _read_weights(prefix, model.config, task)

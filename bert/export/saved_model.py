@@ -22,7 +22,8 @@ import modeling
 from bert import variables
 from bert.data import files, vocabulary
 from bert.export import text_graph, text_rows
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import resolve
 from bert.tasks.pretraining import task as pretraining
 
 SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -83,7 +84,7 @@ class Encoder(_Encoding):
 
   def __init__(self, model_dir: str):
     super().__init__("encoder")
-    model = model_folder.find_model(model_dir)
+    model = resolve(model_dir)
     self._config = model.config
     encoder = modeling.variable_shapes(model.config)
     head = pretraining.variable_shapes(model.config, False)
@@ -98,7 +99,7 @@ class Encoder(_Encoding):
     self.do_lower_case = constants.get(
       "do_lower_case", [], None, tf.bool, False
     )
-    path = model_folder.find_vocabulary(model_dir)
+    path = model.vocab_file or model.spm_model_file
     if path.endswith(".json") and model.tokenizer.splits_words:
       folder = tempfile.mkdtemp()
       weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)

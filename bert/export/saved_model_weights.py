@@ -19,7 +19,7 @@ import modeling
 from bert.data import files
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
-from bert.models import checkpoints, huggingface_names, model_folder
+from bert.models import checkpoints, huggingface_names, model_folder, resolve
 
 _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _CASE_KEY = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
@@ -95,7 +95,8 @@ def write_release(folder: str, output_dir: str) -> str:
       folder,
     )
   if do_lower_case is None:
-    do_lower_case = _find_casing(folder, config)
+    vocab = vocab if "vocab.txt" in contents else None
+    do_lower_case = resolve.find_casing(folder, config, vocab)
   config.do_lower_case = do_lower_case
   contents["bert_config.json"] = config.to_json_string()
   with new_folder(output_dir) as new:
@@ -123,21 +124,6 @@ def _read(folder):
       values[ours] = _without_heads(ours, value)
   has_casing = _CASE_KEY in checkpoint
   return values, bool(checkpoint[_CASE_KEY]) if has_casing else None, num_heads
-
-
-def _find_casing(folder, config):
-  """Whether text is lower-cased: by the configuration, or the folder's name."""
-  do_lower_case = getattr(config, "do_lower_case", None)
-  if do_lower_case is None:
-    do_lower_case = model_folder.named_casing(folder)
-  if do_lower_case is None:
-    logging.warning(
-      "%s does not say whether to lower-case text; assuming yes; if the model "
-      "is cased, set do_lower_case to false in the bert_config.json that "
-      "--to=tensorflow writes",
-      folder,
-    )
-  return do_lower_case is not False
 
 
 def _names_by_key(checkpoint) -> Mapping[str, str]:

@@ -19,7 +19,8 @@ from bert.data import files, text_files, vocabulary
 from bert.data.masked_text import MASK
 from bert.errors import UserError, plural
 from bert.export.new_folder import new_folder
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import checkpoints, task_file
+from bert.models.resolve import resolve
 
 # Tables with a row for each piece.
 _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
@@ -41,11 +42,11 @@ def write_smaller(
     corpus: text files. The pieces that they do not use are dropped; the model
       computes the same for all texts in them. None keeps all pieces.
   """
-  model = model_folder.find_model(model_dir)
+  model = resolve(model_dir)
   config = modeling.BertConfig.from_dict(model.config.to_dict())
   checkpoint = checkpoints.Checkpoint(model.checkpoint, weights_only=True)
   weights = {name: checkpoint[name] for name in checkpoint.shapes}
-  path = model_folder.find_vocabulary(model_dir)
+  path = model.vocab_file or model.spm_model_file
   paths = [path, os.path.join(model_dir, task_file.NAME)]
   contents = {
     os.path.basename(path): files.read_bytes(path)

@@ -46,7 +46,7 @@ LOWER_CASE = Flag("do_lower_case", True,
                   "Lower-case the text and strip accents. True for uncased "
                   "models, False for cased models. Default: as the model's "
                   "bert_config.json or the name of its folder says, or else "
-                  "True.", fixed_by="model")
+                  "unless the vocabulary has capitals.", fixed_by="model")
 
 TEXT = (
   Flag("vocab_file", None,
@@ -68,8 +68,8 @@ MODEL = (
        "the finished model is used, else the best checkpoint, else the "
        "newest, else model.safetensors. hf://google-bert/bert-base-uncased, "
        "or the name of a release of the original, is downloaded once. "
-       "--vocab_file and --bert_config_file default to the files in the "
-       "folder, if both are omitted.", kind=PATH, fixed_by="model"),
+       "--vocab_file and --bert_config_file default to the files beside the "
+       "weights, if both are omitted.", kind=PATH, fixed_by="model"),
   OFFLINE,
   PRECISION,
 )

@@ -168,11 +168,8 @@ class Flags:
 
   def refuse_pipes(self, name: str, paths: Iterable[str]) -> None:
     """Raises UserError for a pipe among the files that a flag names."""
-    for path in filter(files.is_pipe, paths):
-      raise UserError(
-        f"--{name}={self[name]}: {path} is a pipe or a device, which cannot be "
-        f"read twice; save its content to a file"
-      )
+    for path in paths:
+      files.refuse_pipe(path, f"--{name}={self[name]}")
 
   def find_files(self, name: str) -> list[str]:
     """The files that a flag names: paths and patterns, separated by commas."""

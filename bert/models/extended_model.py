@@ -1,30 +1,15 @@
 """A pre-trained model for an extended vocabulary."""
 
-import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-import modeling
-import tokenization
 from bert.data import files, vocabulary
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Overrides, resolve
 
 # Have a row for each piece.
 _TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-
-
-def find_base(
-  init_checkpoint: str, do_lower_case: bool
-) -> tuple[str, modeling.BertConfig]:
-  """The prefix and the configuration of the model to extend, of this casing."""
-  prefix = checkpoints.find_checkpoint(init_checkpoint)
-  config = model_folder.load_config(os.path.dirname(prefix) or ".")
-  tokenization.validate_case_matches_checkpoint(
-    do_lower_case, os.path.abspath(prefix)
-  )
-  model_folder.check_casing(do_lower_case, config, prefix)
-  return prefix, config
 
 
 def write_extended_model(
@@ -45,10 +30,12 @@ def write_extended_model(
     old, pieces: the vocabulary before and after.
     replaced: from each new piece to the old ones that it replaces.
   """
-  prefix, config = find_base(init_checkpoint, do_lower_case)
+  overrides = Overrides(do_lower_case=do_lower_case)
+  model = resolve(init_checkpoint, overrides, True, needs_tokenizer=False)
+  config = model.config
   # The name of a new folder does not tell it.
   config.do_lower_case = do_lower_case
-  checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
+  checkpoint = checkpoints.Checkpoint(model.checkpoint, weights_only=True)
   values = {name: checkpoint[name] for name in checkpoint.shapes}
   index = {piece: number for number, piece in enumerate(old)}
   config.vocab_size = max(config.vocab_size, len(pieces))

@@ -136,7 +136,7 @@ def load(
     fields = {}
   default = task.Settings()
   is_open = "max_seq_length" not in fields
-  if folder and is_open and model_folder.has_config(folder):
+  if folder and is_open and model_folder.find_config(folder):
     default = task.default_settings(model_folder.load_config(folder))
   return dataclasses.replace(default, **parse(task.Settings, fields, folder))
 

@@ -38,6 +38,7 @@ from bert.models import (
   task_file,
   warm_start,
 )
+from bert.models.resolve import Model
 from bert.reports import training_page, verdict
 from bert.scripts import dry_run as plan
 from bert.scripts.settings import RunSettings, no_trained_model
@@ -138,9 +139,9 @@ class Experiment:
     folder = model_folder.weights_folder(
       settings.output_dir, settings.init_checkpoint
     )
-    if folder and not settings.do_train:
-      start_checks.check_reads_as_trained(self._model_files.contents, folder)
-      if self._is_trained and not model_folder.is_finished(folder):
+    if self._is_trained and not settings.do_train:
+      is_stopped = not model_folder.is_finished(folder)
+      if is_stopped:
         self._record.check_vocabulary(folder)
 
   @functools.cached_property
@@ -183,7 +184,7 @@ class Experiment:
       self._make_row_sets()
       if settings.runtime != runtimes.TENSORFLOW:
         # The weights are those that the Estimator loads.
-        used = model_folder.Model(self._model_files.config, task.tokenizer, "")
+        used = Model(self._model_files.config, task.tokenizer, "")
         self._encoder = engines.GraphEncoder(
           settings.runtime, settings.precision, used
         )

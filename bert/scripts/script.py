@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from absl import logging
 
-import modeling
 from bert import metrics
 from bert.contract.task import Task
 from bert.data import files, folder_lock, text_files
 from bert.engine import loaded_model
 from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, Table, table
-from bert.models import model_flags, model_folder, task_file
+from bert.models import model_folder, task_file
+from bert.models.resolve import Model
 from bert.scripts import startup, terminal
 from bert.scripts.experiment import Experiment, ModelFiles
 from bert.scripts.settings import (
@@ -25,6 +25,7 @@ from bert.scripts.settings import (
   check_questions,
   engine_options,
   find_weights,
+  load_model,
   wanted_splits,
 )
 
@@ -84,19 +85,20 @@ def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
 def experiment(
   flags: Flags,
   task: Task,
-  config: modeling.BertConfig,
+  model: Model,
   init_checkpoint: str | None,
   splits: Iterable[str] | None = None,
   **changes,
 ) -> Experiment:
   """The Experiment of a task, with other values of flags as `changes`."""
-  model = ModelFiles(config, model_flags.release_files(flags, config))
+  length = task.settings.max_seq_length
+  model.check_length(length)
   splits = wanted_splits(flags) if splits is None else splits
-  changes = {"max_seq_length": task.settings.max_seq_length, **changes}
+  changes = {**model.flags(), "max_seq_length": length, **changes}
   settings = RunSettings(
     flags, splits, init_checkpoint=init_checkpoint, **changes
   )
-  return Experiment(task, model, settings)
+  return Experiment(task, ModelFiles(model.config, model.contents()), settings)
 
 
 class Planned(NamedTuple):
@@ -197,11 +199,10 @@ def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
     trained = task_file.load(task, folder)
   given = flags.given_of(field.name for field in _single_values(task))
   settings = dataclasses.replace(trained, **given)
-  tokenizer = model_flags.load_tokenizer(flags)
-  config = model_flags.load_config(flags, tokenizer, settings.max_seq_length)
+  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
   paths = {split: flags[f"{split}_file"] for split in wanted_splits(flags)}
-  made = task(settings, tokenizer, paths)
-  return experiment(flags, made, config, init_checkpoint)
+  made = task(settings, model.tokenizer, paths)
+  return experiment(flags, made, model, init_checkpoint)
 
 
 def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:

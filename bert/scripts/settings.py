@@ -17,7 +17,8 @@ from bert.engine import devices
 from bert.errors import UserError, plural
 from bert.flags import flag_table
 from bert.flags.values import Flags, table
-from bert.models import checkpoints, model_flags, model_folder, task_file
+from bert.models import checkpoints, model_folder, task_file
+from bert.models.resolve import Model, Overrides, resolve
 from bert.training import estimator
 
 # Values of --use_xla as `RunConfig` takes them.
@@ -38,12 +39,7 @@ class RunSettings:
   calibrate = False
 
   def __init__(self, flags: Flags, splits: Iterable[str], **changes):
-    self.flags = flags.changed(
-      vocab_file=model_flags.vocab_file(flags),
-      bert_config_file=model_flags.bert_config_file(flags),
-      do_lower_case=model_flags.lower_cases(flags),
-      **changes,
-    )
+    self.flags = flags.changed(**changes)
     vars(self).update({name: row.default for name, row in _SHARED.items()})
     vars(self).update(self.flags.values)
     self.splits = tuple(splits)
@@ -258,6 +254,27 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
   if not (flags.do_train or folder):
     raise no_trained_model(output_dir, init_checkpoint)
   return init_checkpoint, folder
+
+
+def load_model(
+  flags: Flags,
+  output_dir: str,
+  init_checkpoint: str | None,
+  do_train: bool,
+  needs_tokenizer: bool = True,
+) -> Model:
+  """The model that a run starts from or uses, as the flags change it.
+
+  A run that does not train prefers the weights in `output_dir`.
+  """
+  source = init_checkpoint
+  if not do_train:
+    folder = model_folder.weights_folder(output_dir, init_checkpoint)
+    if not folder:
+      raise no_trained_model(output_dir, init_checkpoint)
+    source = folder if folder == output_dir else source
+  overrides = Overrides.of(flags.given)
+  return resolve(source, overrides, do_train, needs_tokenizer)
 
 
 def no_trained_model(output_dir: str, init_checkpoint: str | None) -> UserError:

@@ -8,14 +8,11 @@ from collections.abc import Mapping
 from absl import logging
 
 import modeling
-import tokenization
-from bert import strict_json
-from bert.data import files
 from bert.engine import runner
 from bert.errors import UserError
 from bert.flags.values import check_output_folder
 from bert.layers import POOLER
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import checkpoints, task_file
 
 # The variables of the heads for pre-training, which released models have.
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
@@ -54,38 +51,6 @@ def check_init_checkpoint(
     found = {name: weights[name]}
     runner.check_finite(found, f"checkpoint {weights.prefix}")
   return skipped.isdisjoint(head_shapes)
-
-
-def check_reads_as_trained(
-  contents: Mapping[str, str | bytes], folder: str
-) -> None:
-  """Raises UserError if flags contradict the files of a trained model."""
-  path = os.path.join(folder, "bert_config.json")
-  trained = files.read_json(path, dict) or {}
-  given = strict_json.loads(contents.get("bert_config.json", "{}"))
-  has_casing = {"do_lower_case"} <= trained.keys() & given.keys()
-  vocabulary = model_folder.find_vocabulary(folder)
-  has_whole = vocabulary and vocabulary.endswith(".json")
-  if has_whole and tokenization.has_word_pieces(vocabulary):
-    has_whole = False
-  if not has_casing and not (trained and has_whole):
-    return
-  if has_casing:
-    config = modeling.BertConfig.from_dict(trained)
-    model_folder.check_casing(given["do_lower_case"], config, path)
-  path = vocabulary
-  given = [v for name, v in contents.items() if name != "bert_config.json"]
-  if given and path and _pieces(given[0]) != _pieces(files.read_bytes(path)):
-    flag = "spm_model_file" if path.endswith(".model") else "vocab_file"
-    raise UserError(
-      f"the model was trained with another vocabulary; pass --{flag}={path}"
-    )
-
-
-def _pieces(content):
-  """The content of a vocabulary, whatever ends its lines and the file."""
-  content = content.encode() if isinstance(content, str) else content
-  return content.replace(b"\r", b"").rstrip()
 
 
 def check_output_dir(

@@ -23,7 +23,8 @@ from bert.data import downloads, files, records, sequences
 from bert.data.progress import bar
 from bert.engine.predictor import Predictor
 from bert.errors import UserError
-from bert.models import model_folder, run_record, task_file
+from bert.models import run_record, task_file
+from bert.models.resolve import check_length, resolve
 from bert.training import start_checks
 
 # Folder of the files in the output folder.
@@ -61,14 +62,14 @@ class Teacher:
     settings = task_file.load(type(task), folder)
     settings = dataclasses.replace(settings, max_seq_length=length)
     self._head = type(task)(settings)
-    model = self._model = model_folder.find_model(folder)
+    model = self._model = resolve(folder)
     self._head.tokenizer = model.tokenizer
     self._head.prepare(model)
     self._check_labels(model_dir)
     shapes = self._head.head_shapes(model.config)
     checkpoint = model.checkpoint
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
-    model_folder.check_length(length, model.config, f"--teacher={model_dir}")
+    check_length(length, model.config, f"--teacher={model_dir}")
     # A calibration changes the settings alone. So does an evaluation of SQuAD,
     # but outputs do not depend on its threshold.
     fields = {**vars(settings), "null_score_diff_threshold": None}

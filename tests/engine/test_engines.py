@@ -17,14 +17,15 @@ from bert import runtimes
 from bert.data import files, records
 from bert.engine import graph_encoder as engines, predictor
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model
 
 
 @pytest.fixture
 def model(tmp_path, golden, goldens, tokenizer):
   shutil.copytree(goldens / "model", tmp_path / "model")
   prefix = str(tmp_path / "model" / "bert_model.ckpt")
-  return model_folder.Model(golden.config, tokenizer, prefix)
+  return Model(golden.config, tokenizer, prefix)
 
 
 def encode(bert, features):

@@ -11,7 +11,8 @@ from bert import kernels, termination, variables
 from bert.data import records
 from bert.engine import predictor
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model
 
 tf.config.set_logical_device_configuration(
   tf.config.list_physical_devices("CPU")[0],
@@ -24,7 +25,7 @@ ROW_AXES = dict.fromkeys(records.SEQUENCES, (records.POSITION,))
 
 @pytest.fixture(scope="module")
 def model(golden, tokenizer):
-  return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
+  return Model(golden.config, tokenizer, golden.checkpoint)
 
 
 @pytest.fixture(scope="module")

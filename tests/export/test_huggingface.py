@@ -18,6 +18,7 @@ from bert.data import files
 from bert.errors import UserError
 from bert.export import huggingface
 from bert.models import checkpoints, model_folder, task_file
+from bert.models.resolve import resolve
 from bert.tasks.classification import labels as label_types
 from bert.tasks.classification.task import (
   ClassificationTask,
@@ -444,7 +445,7 @@ def test_tokenizer_json_adds_the_special_tokens(write, tmp_path):
   assert "[MASK]" in pair.tokens
   first = pair.tokens.index("[SEP]") + 1
   assert pair.type_ids == [0] * first + [1] * (len(pair.ids) - first)
-  ours = model_folder.find_model(str(tmp_path)).tokenizer
+  ours = resolve(str(tmp_path)).tokenizer
   assert pair.ids == ours.convert_tokens_to_ids(pair.tokens)
   settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
   assert settings["do_lower_case"] is True

@@ -8,6 +8,7 @@ import modeling
 from bert.errors import UserError
 from bert.export import saved_model_weights
 from bert.models import checkpoints, model_folder
+from bert.models.resolve import resolve
 
 CONFIG = modeling.BertConfig(9, 8, 1, 2, 6, "gelu", 0.1, 0.1, 5, 2)
 
@@ -98,7 +99,7 @@ def test_variables_are_found_by_their_names(tmp_path, spell):
     checkpoints.find_checkpoint(str(tmp_path / "saved"))
   out = tmp_path / "out"
   saved_model_weights.write_release(str(tmp_path / "saved"), str(out))
-  model = model_folder.find_model(str(out))
+  model = resolve(str(out))
   wanted = CONFIG.to_dict() | {"do_lower_case": False}
   assert model.config.to_dict() == wanted
   assert list(model.tokenizer.vocab)[-1] == "d"

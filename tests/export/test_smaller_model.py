@@ -17,6 +17,7 @@ from bert.commands import convert_checkpoint
 from bert.errors import UserError
 from bert.export import huggingface, smaller_model
 from bert.models import checkpoints, model_folder
+from bert.models.resolve import resolve
 from bert.tasks.pretraining import task as pretraining
 
 
@@ -225,7 +226,7 @@ def test_a_tokenizer_json_keeps_its_splits_and_scores(tmp_path, family, change):
 @pytest.mark.parametrize("family", WHOLE)
 def test_other_texts_of_a_tokenizer_json(tmp_path, family):
   _, new = _shrink(tmp_path, family, _change_nothing, LINES)
-  tokenizer = model_folder.load_tokenizer(new, False)
+  tokenizer = resolve(new).tokenizer
   assert tokenizer.unk_token not in tokenizer.tokenize("over her")
   if family == "roberta":  # Each text consists of bytes.
     assert tokenizer.tokenize("\u00df") == ["\u00c3", "\u0141"]

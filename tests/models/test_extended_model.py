@@ -9,7 +9,8 @@ import tiny_task
 
 from bert.data import vocabulary
 from bert.errors import UserError
-from bert.models import checkpoints, extended_model, model_folder
+from bert.models import checkpoints, extended_model
+from bert.models.resolve import resolve
 
 WORD = "word_embeddings"
 
@@ -39,7 +40,7 @@ def test_a_new_embedding_is_the_mean_of_its_pieces(tmp_path, golden, old):
   extended_model.write_extended_model(
     str(tmp_path / "in"), str(out), old, pieces, replaced
   )
-  model = model_folder.find_model(str(out))
+  model = resolve(str(out))
   size = max(config.vocab_size, len(pieces))
   assert model.config.vocab_size == size
   assert list(model.tokenizer.vocab) == pieces
@@ -71,7 +72,7 @@ def cased(tmp_path, golden):
 def test_the_casing_is_kept(tmp_path, cased, old):
   out = str(tmp_path / "out")
   extended_model.write_extended_model(cased, out, old, old, {}, False)
-  assert model_folder.find_model(out).tokenizer.tokenize("The")[0] != "the"
+  assert resolve(out).tokenizer.tokenize("The")[0] != "the"
   again = str(tmp_path / "again")
   with pytest.raises(UserError, match="--do_lower_case=True contradicts"):
     extended_model.write_extended_model(out, again, old, old, {}, True)
@@ -93,7 +94,7 @@ def test_the_script_shortens_the_words_of_a_domain(tmp_path, goldens):
   printed, _ = scripts.fork(*command)
   before, after = map(float, re.findall(r"([\d.]+) pieces per word", printed))
   assert after < before
-  tokenizer = model_folder.find_model(str(tmp_path / "out")).tokenizer
+  tokenizer = resolve(str(tmp_path / "out")).tokenizer
   found = tokenizer.tokenize(line)
   assert "immunotherapy" in found
   assert len(found) == pytest.approx(after * 5)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bert.errors import UserError
-from bert.models import model_folder
+from bert.models.resolve import Overrides, load_tokenizer
 from bert.models.huggingface_config import read_config, read_head, their_fields
 
 FIELDS = {
@@ -300,11 +300,12 @@ def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
   path = tmp_path / "tokenizer.json"
   vocab = {"b": 4, "[CLS]": 1, "[UNK]": 0, "[SEP]": 2, "a": 3}
   path.write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
-  tokenizer = model_folder.load_tokenizer(str(tmp_path), True)
+  given = Overrides(vocab_file=str(path), do_lower_case=True)
+  tokenizer = load_tokenizer(given)
   assert list(tokenizer.vocab) == ["[UNK]", "[CLS]", "[SEP]", "a", "b"]
   path.write_text(json.dumps({"model": {"type": "BPE", "vocab": vocab}}))
   with pytest.raises(UserError, match=r"is no tokenizer that .* reads \("):
-    model_folder.load_tokenizer(str(tmp_path), True)
+    load_tokenizer(given)
   for model in (
     {"type": "WordPiece", "vocab": {**vocab, "a": 7}},
     {"type": "WordPiece", "vocab": [["a", 0.5]]},
@@ -313,10 +314,10 @@ def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):
   ):
     path.write_text(json.dumps({"model": model}))
     with pytest.raises(UserError, match="has no WordPiece vocabulary; pass"):
-      model_folder.load_tokenizer(str(tmp_path), True)
+      load_tokenizer(given)
   path.write_text("[" * 100_000)
   with pytest.raises(UserError, match="has no WordPiece vocabulary; pass"):
-    model_folder.load_tokenizer(str(tmp_path), True)
+    load_tokenizer(given)
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "added_tokens.json"])

@@ -12,7 +12,7 @@ import pytest
 
 import families
 from bert.export import huggingface
-from bert.models import model_folder
+from bert.models.resolve import resolve
 
 pytestmark = pytest.mark.peers
 
@@ -96,7 +96,7 @@ def test_written_tokenizers_give_the_same_ids(base, family):
   folder = base / family / "Model"
   wanted = [row["ids"] for row in families.texts(family)]
   assert json.loads((folder / "ids.json").read_text()) == wanted
-  tokenizer = model_folder.find_model(str(folder / "there")).tokenizer
+  tokenizer = resolve(str(folder / "there")).tokenizer
   text = families.texts(family)[0]
   pieces = tokenizer.tokenize(text["text"])
   assert tokenizer.convert_tokens_to_ids(pieces) == text["ids"][1:-1]

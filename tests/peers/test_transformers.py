@@ -16,7 +16,8 @@ from bert import variables
 from bert.contract import ops
 from bert.contract.task import Settings
 from bert.export import huggingface
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import checkpoints, task_file
+from bert.models.resolve import resolve
 from bert.tasks.classification.labels import Classification
 from bert.tasks.classification.task import (
   ClassificationTask,
@@ -61,7 +62,7 @@ def _heads(config):
 
 def _outputs(architecture, folder, inputs):
   """Our outputs of the model in a folder, by their names in transformers."""
-  model = model_folder.find_model(str(folder))
+  model = resolve(str(folder))
   config, prefix = model.config, checkpoints.find_checkpoint(str(folder))
   weights = checkpoints.Checkpoint(prefix)
   with variables.VariableStore(initial_values=weights):

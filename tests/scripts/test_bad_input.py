@@ -77,10 +77,8 @@ MODELS = """
   False contradicts FILES/trained/bert_config.json ... True; pass that
 --do_train= --do_predict --init_checkpoint=FILES/trained --vocab_file=OTHER
   with another vocabulary ... pass --vocab_file=FILES/trained/vocab.txt
---vocab_file= --bert_config_file= --init_checkpoint=FILES/pieces
-  --spm_model_file is required; pass FILES/pieces/x.model
 --do_train= --do_eval --vocab_file= --bert_config_file= --init_checkpoint=
-  --vocab_file is required ... because --output_dir= ... holds no model
+  no trained model in --output_dir= ... add --do_train, or pass
 --output_dir=FILES/trained --max_seq_length=47 --dry_run
   --max_seq_length=47: the training in FILES/trained began with 48
 --vocab_file=FILES/model/bert_config.json
@@ -217,8 +215,6 @@ def _make_model_files(folder):
   words = (folder / "model" / "vocab.txt").read_text("utf-8").splitlines()
   words[500:502] = words[501], words[500]
   tiny_task.write_lines(folder / "other_words.txt", words)
-  (folder / "pieces").mkdir()
-  (folder / "pieces" / "x.model").write_bytes(b"")
   tiny_task.write_lines(folder / "no_cls.txt", ["[PAD]", "[UNK]", "[SEP]"])
   fields = json.loads((folder / "model" / "bert_config.json").read_text())
   for name, changes in {
@@ -305,8 +301,7 @@ UNUSED = [
     "run_classifier.py --do_eval --output_dir=nowhere --task_name=custom "
     "--dev_file=nowhere.csv --train_file=a.csv --test_file=b.csv "
     "--dev_fraction=0.5 --xnli_language=de --class_weights=balanced "
-    "--keep_best=loss --early_stopping_patience=2 --eval_steps=3 --tpu_name=t "
-    "--vocab_file=v.txt --spm_model_file=nowhere",
+    "--keep_best=loss --early_stopping_patience=2 --eval_steps=3 --tpu_name=t",
     [
       "--eval_steps=3, --keep_best=loss, --early_stopping_patience=2, "
       "--class_weights=balanced are not used; add --do_train",
@@ -314,7 +309,6 @@ UNUSED = [
       "--xnli_language=de is not used; pass --task_name=XNLI",
       "--test_file=b.csv is not used; add --do_predict",
       "--dev_fraction=0.5 is not used; omit --dev_file",
-      "--vocab_file=v.txt is not used; omit it or --spm_model_file",
     ],
   ),
   (

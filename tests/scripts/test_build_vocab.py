@@ -195,7 +195,7 @@ MISTAKES = """
 --extend=sorted.txt --output_file= --output_dir=x --init_checkpoint=RELEASE
   --extend=sorted.txt has pieces in other lines ... pass --extend=RELEASE/vocab
 --extend=longer.txt --output_file= --output_dir=x --init_checkpoint=RELEASE
-  --extend=longer.txt has 1003 entries, more than vocab_size=1001
+  longer.txt has 1003 entries, more than vocab_size=1001
 --extend=repeats.txt
   lines 2 and 1002; replace line 2
 --extend=latin1.txt

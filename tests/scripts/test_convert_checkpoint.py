@@ -112,8 +112,6 @@ CONVERT --to=tensorflow --model_dir=hf://org/name --offline
   hf://org/name is not in the cache ... omit --offline
 CONVERT --to=tensorflow --model_dir=FILES/theirs --output_dir=FILES/ours
   FILES/ours is not an empty folder; pass the path of a new one
-EXTRACT --init_checkpoint=FILES/ours/bert_model.ckpt
-  --vocab_file
 EXTRACT --init_checkpoint=FILES/theirs --do_lower_case=false
   --do_lower_case=False contradicts FILES/theirs/config.json ... pass that
 EXTRACT --init_checkpoint=wwm_cased_L-24_H-1024_A-16 --offline

@@ -16,7 +16,7 @@ MISTAKES = """
 --model_dir=FILES
   FILES contains no bert_config.json ... pass the folder
 --model_dir=uncased_L-2_H-128_A-4
-  there is no folder uncased ... did you mean 'uncased_L-2_H-128_A-2'?
+  no folder uncased ... did you mean 'uncased_L-2_H-128_A-2'?
 --output_dir=FILES/model
   FILES/model is not an empty folder; pass the path of a new one
 --output_dir=FILES/model/vocab.txt/out

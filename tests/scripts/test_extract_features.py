@@ -30,8 +30,6 @@ MISTAKES = """
   --init_checkpoint is required
 --vocab_file=
   --vocab_file is required
---bert_config_file=
-  --bert_config_file is required
 --input_file=nowhere
   --input_file=nowhere
 --input_file=FILES

@@ -398,7 +398,7 @@ def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
     return scripts.fork("run_squad.py", *command, stdin=typed, status=status)
 
   _, log = ask("--do_lower_case=false", status=2)
-  assert f"--do_lower_case=False contradicts {model}: the model was" in log
+  assert f"=False contradicts {model}/bert_config.json: the model was" in log
   _write(model / "bert_config.json", fields)
   cased = ask("--do_lower_case=false", f"--vocab_file={model}/vocab.txt")[0]
   assert ask("--do_lower_case=false")[0] == cased

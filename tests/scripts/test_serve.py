@@ -21,7 +21,7 @@ MISTAKES = """
 --model_dir=
   --model_dir is required
 --model_dir=nowhere
-  there is no folder nowhere
+  no folder nowhere
 --model_dir=FOLDER/damaged
   task.json is damaged (invalid JSON
 --host=1.2.3.4

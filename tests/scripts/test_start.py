@@ -216,9 +216,9 @@ def test_an_error_of_a_remote_file_system_names_the_flag(tmp_path):
   """It may name a host, but no path."""
   script = tmp_path / "script.py"
   script.write_text(
-    "from bert.flags import values as flags; from bert.scripts import startup\n"
+    "from bert.flags import values\nfrom bert.scripts import startup\n"
     "def main(flags):\n  raise OSError('could not resolve host')\n"
-    "rows = {'data_dir': flags.Flag('data_dir', None, 'Folder.')}\n"
+    "rows = {'data_dir': values.Flag('data_dir', None, 'Folder.')}\n"
     "startup.script(main, rows)[1]()\n"
   )
   _, log = scripts.fork(script, "--data_dir=gs://bucket/glue", status=2)

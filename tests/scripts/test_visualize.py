@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import modeling
 from bert.commands import visualize
-from bert.models import model_folder
+from bert.models.resolve import Model
 
 SENTENCES = ["the cat sat", "a dog ran", "it was late", "the end", "no more"]
 
@@ -79,7 +79,7 @@ def test_attention_of_a_pair(tmp_path, golden, tokenizer, flags):
 
 
 def test_a_map_is_of_mean_vectors(golden, tokenizer):
-  model = model_folder.Model(golden.config, tokenizer, golden.checkpoint)
+  model = Model(golden.config, tokenizer, golden.checkpoint)
   found = visualize.mean_vectors(model, SENTENCES)
   # Words of the vocabulary, each a piece of its own.
   tokens = ["[CLS]", "the", "end", "[SEP]"]

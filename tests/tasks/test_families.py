@@ -15,7 +15,8 @@ from bert.contract import ops
 from bert.data import instances, sequences
 from bert.engine import loaded_model
 from bert.layers import POOLER
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import resolve
 from bert.tasks.pretraining import task as pretraining
 from bert.tasks.squad import data as squad
 
@@ -81,7 +82,7 @@ def test_all_heads_compute_what_transformers_does(family, head, kind):
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_tokens_are_those_of_transformers(family):
   folder = families.path(family)
-  tokenizer = model_folder.find_model(folder).tokenizer
+  tokenizer = resolve(folder).tokenizer
   for row in families.texts(family):
     texts = [row["text"], *([row["pair"]] if "pair" in row else [])]
     parts = [tokenizer.tokenize(text) for text in texts]
@@ -108,7 +109,7 @@ def test_tokens_are_those_of_transformers(family):
 def _squad_rows(family, question, context, answer):
   """The task for SQuAD of a family, and the windows of a question."""
   folder = families.path(family, "ForQuestionAnswering")
-  tokenizer = model_folder.find_model(folder).tokenizer
+  tokenizer = resolve(folder).tokenizer
   reading = squad.ReadingSettings(40, 8, 12)
   start = context.index(answer)
   paragraph = squad.Paragraph.of(context)
@@ -172,7 +173,7 @@ def test_an_answer_has_no_blanks_around_it():
 
 @pytest.mark.parametrize("family", ["xlm-roberta", "albert"])
 def test_an_unknown_character_is_a_part_of_its_word(family):
-  tokenizer = model_folder.find_model(families.path(family)).tokenizer
+  tokenizer = resolve(families.path(family)).tokenizer
   first, *others = tokenizer.tokenize("old\u2603bridge")
   words = instances.whole_words(tokenizer)
   assert tokenizer.unk_token in others

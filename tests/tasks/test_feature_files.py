@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from bert.data import text_files
 from bert.engine import batches, loaded_model
-from bert.models import model_folder
+from bert.models.resolve import Model
 from bert.tasks.embeddings import feature_files, vectors as features
 
 FORMATS = ["jsonl", "npz", "parquet"]
@@ -33,7 +33,7 @@ TOKENS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 @pytest.fixture(scope="module")
 def model(golden, tokenizer):
-  return model_folder.Model(golden.config, tokenizer, golden.checkpoint)
+  return Model(golden.config, tokenizer, golden.checkpoint)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import bert
 from bert.engine import loaded_model
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import resolve
 from bert.tasks.embeddings import feature_files, vectors as features
 
 TEXTS = [
@@ -35,7 +36,7 @@ LINES = st.lists(
 
 @pytest.fixture(scope="module")
 def model(release):
-  return model_folder.find_model(str(release))
+  return resolve(str(release))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,8 @@ from bert import variables
 from bert.data import downloads, masked_text
 from bert.engine import loaded_model
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Overrides, resolve
 from bert.tasks.pretraining import task as pretraining
 
 TEXT = "the city would be unaffable"
@@ -302,8 +303,8 @@ def test_the_script_writes_json_lines(folder, filler, tmp_path):
 
 
 def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
-  def count(*casing):
-    model = model_folder.find_model(str(path), *casing)
+  def count(casing):
+    model = resolve(str(path), Overrides(do_lower_case=casing))
     return loaded_model.load_task(model, "fill_mask")("Unaffable")["num_pieces"]
 
   path = shutil.copytree(folder[0], tmp_path / "model")

@@ -20,7 +20,8 @@ from bert.contract.ops import TensorOps
 from bert.engine import loaded_model
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import checkpoints, task_file
+from bert.models.resolve import Model
 from bert.scripts import terminal
 from bert.tasks.squad import (
   data as squad,
@@ -270,9 +271,7 @@ class TestAnswers:
     settings = SquadSettings(32, 8, 8, True, n_best_size=15)
     model = LoadedModel(
       SquadTask(settings, tokenizer, threshold=1e5),
-      model_folder.Model(
-        golden.config, tokenizer, str(folder / "bert_model.ckpt")
-      ),
+      Model(golden.config, tokenizer, str(folder / "bert_model.ckpt")),
     )
     text = "Many years before this ."
     (found,) = model.answers([("what ?", text)])

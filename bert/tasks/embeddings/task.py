@@ -22,7 +22,7 @@ from bert.contract.distillation import IS_LABELED, PREFIX
 from bert.contract.task import RowSet
 from bert.data import files, records, sequences
 from bert.errors import plural
-from bert.models import model_folder
+from bert.models.resolve import Model
 from bert.tasks.embeddings import losses as embedding_losses, page, retrieval
 from bert.tasks.embeddings.data import Pair
 from bert.tasks.embeddings.losses import Training
@@ -155,7 +155,7 @@ class EmbeddingTask(VectorTask):
     """The pair of a line without a label; its second text may be empty."""
     return Pair("", text, text_b)
 
-  def prepare(self, model: model_folder.Model) -> None:
+  def prepare(self, model: Model) -> None:
     (self._teacher_size,) = self.vector_shape(model.config)
 
   def reading_with(self, other: EmbeddingTask) -> EmbeddingTask:

@@ -19,7 +19,8 @@ from bert.data import instances, masked_text, records, sequences, text_files
 from bert.data.masked_text import MASK, Filled, Row
 from bert.data.text_words import check_has_words
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints
+from bert.models.resolve import Model
 from bert.tasks.pretraining import task as pretraining
 
 
@@ -46,7 +47,7 @@ class MaskTask(Task):
   def default_settings(cls, config: modeling.BertConfig) -> MaskSettings:
     return MaskSettings(config.max_position_embeddings)
 
-  def prepare(self, model: model_folder.Model) -> None:
+  def prepare(self, model: Model) -> None:
     special = self.tokenizer.special
     self._is_paired = self.needs_pooler = _check_heads(model)
     self._mask_id = self.tokenizer.vocab[special.mask]

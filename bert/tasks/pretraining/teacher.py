@@ -18,10 +18,11 @@ import modeling
 import tokenization
 from bert import variables
 from bert.contract import distillation
-from bert.data import downloads, records
+from bert.data import records
 from bert.errors import UserError, check_known
 from bert.layers import POOLER
-from bert.models import checkpoints, model_folder, run_record
+from bert.models import checkpoints, run_record
+from bert.models.resolve import resolve
 from bert.tasks.pretraining import task as pretraining
 
 # What a layer of the student learns from one of the teacher.
@@ -61,7 +62,7 @@ class PretrainingTeacher(distillation.Distillation):
     targets: Sequence[str] = TARGETS[:1],
   ):
     super().__init__(weight, temperature)
-    model = model_folder.find_model(downloads.local_path(model_dir))
+    model = resolve(model_dir)
     self.config, self.layers, self._targets = model.config, layers, targets
     self._precision = precision
     self._check(model_dir, config, tokenizer, model)
