@@ -75,7 +75,7 @@ def log_overlap(task: Task, train: RowSet, dev: RowSet) -> None:
   seen = {hash_texts(texts) for _, texts in task.texts(train)}
   found = find_seen(task, dev, seen)
   message = (
-    f"{task.name}{dev.suffix}: {len(found)} of the "
+    f"{task.name}: {len(found)} of the "
     f"{plural(count, 'development example')} ({100 * len(found) / count:.1f} %)"
     f" are also in the training set"
   )

@@ -48,8 +48,8 @@ def _example(where, row, is_swag, is_labeled):
   context, question, *choices = texts = list(map(tables.as_text, texts))
   if len(choices) < 2 or None in texts or not all(map(str.strip, choices)):
     raise UserError(
-      f"{where}: context and question must be texts, and choices a list of two "
-      f"or more that are not empty (in a .jsonl file)"
+      f"{where}: context and question must be strings, and choices a list of "
+      f"two or more that are not empty (in a .jsonl file)"
     )
   label = None
   if is_labeled:
