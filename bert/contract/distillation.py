@@ -1,7 +1,9 @@
 """The loss of a student that learns from a teacher (Hinton et al. 2015).
 
-The outputs of the teacher, the soft targets, are features of the rows: those of
-the output `logits` are the feature `teacher/logits`. See `teacher.Teacher`.
+The soft targets of fine-tuning, outputs of the teacher's head, are features of
+the rows: those of the output `logits` are the feature `teacher/logits`; see
+`bert.training.teacher`. A teacher of pre-training computes them in each step;
+see `bert.tasks.pretraining.teacher`. Both are mixed into the loss here.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ IS_LABELED = "is_labeled"
 
 @dataclasses.dataclass
 class Distillation:
-  """How a student learns from soft targets."""
+  """How a student learns from soft targets, which are features of its rows."""
 
   weight: float = 0.5  # of their loss; that of the labels has the rest
   temperature: float = 2.0  # T, by which logits are divided before the softmax
@@ -40,7 +42,10 @@ class Distillation:
     outputs: Mapping[str, tf.Tensor],
     features: Mapping[str, tf.Tensor],
   ) -> tf.Tensor:
-    """The losses of a task, [B, ...] or a scalar, with those of its teacher."""
+    """The losses of a task, [B, ...] or a scalar, with those of its teacher.
+
+    `bert` is the student; None for a loss that spans the batch.
+    """
     soft = self.soft_loss(task, bert, outputs, features)
     is_labeled = features.get(IS_LABELED)
     if is_labeled is None:
