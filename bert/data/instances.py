@@ -389,16 +389,16 @@ def create_masked_lm_predictions(
 
 def _words(tokens, candidates, words):
   continuations, lone = words
-  words = []
+  groups = []
   for position in candidates:
     # As in the original, a continuation at the start of a text belongs to the
     # word before it, even across [SEP].
-    is_inside = words and tokens[position] in continuations
-    if is_inside and not (lone and tokens[words[-1][-1]] in lone):
-      words[-1].append(position)
+    is_inside = groups and tokens[position] in continuations
+    if is_inside and not (lone and tokens[groups[-1][-1]] in lone):
+      groups[-1].append(position)
     else:
-      words.append([position])
-  return words
+      groups.append([position])
+  return groups
 
 
 def _choose_words(words, wanted, rng):

@@ -184,16 +184,17 @@ def find_casing(
   folder: str, config: modeling.BertConfig, vocab_file: str | None
 ) -> bool:
   """Whether a model of another format lower-cases text; see `resolve`."""
-  binding = [*_casing_of(folder, vars(config)), *_named(folder)]
-  if not (binding or vocab_file):
+  for casing in (*_casing_of(folder, vars(config)), *_named(folder)):
+    return casing.lower_cases
+  lower_cases = _casing_of_pieces(vocab_file)
+  if lower_cases:
     logging.warning(
       "%s does not say whether to lower-case text; assuming so; if the model "
       "is cased, set do_lower_case to false in the bert_config.json that "
       "--to=tensorflow writes",
       folder,
     )
-  found = vocab_file and ("vocab_file", vocab_file)
-  return _choose_casing(_NOTHING, binding, found)
+  return lower_cases
 
 
 # The files.
