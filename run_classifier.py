@@ -25,6 +25,7 @@ from bert.flags.values import FRACTION, PATH, Flag, Flags, table
 from bert.models import checkpoints
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
+from bert.scripts.run_one import run_one
 from bert.scripts.settings import check_fine_tuning, load_model
 from bert.tasks.classification import prediction_files, runs
 from bert.tasks.classification.examples import (
@@ -238,8 +239,8 @@ def check_flags(flags: Flags) -> None:
       )
 
 
-def make_experiment(flags: Flags, run: runs.Run) -> Experiment:
-  """The Experiment of a Run; its files are read and checked."""
+def plan(flags: Flags, run: runs.Run) -> Experiment:
+  """Reads and checks all that the flags name; writes nothing."""
   trains = "train" in run.splits
   model = load_model(flags, run.output_dir, run.init_checkpoint, trains)
   task = runs.make_task(flags, run, model.tokenizer)
@@ -269,18 +270,18 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
   flags = script.with_initial_length(flags, ClassificationTask)
   planned = runs.make_runs(flags)
   if [run.output_dir for run in planned] == [flags.output_dir]:
-    return make_experiment(flags, planned[0]).run()
+    return run_one(plan(flags, planned[0]))
   # Validate all runs before training any.
   for run in planned:
     if flags.do_train and "train" not in run.splits:
       runs.check_examples(flags, run)  # Its model does not exist yet.
     else:
-      make_experiment(flags, run)
+      plan(flags, run)
   made = [
     script.Planned(
       run.name,
       run.seed,
-      functools.partial(make_experiment, flags, run),
+      functools.partial(plan, flags, run),
       trains="train" in run.splits,
     )
     for run in planned

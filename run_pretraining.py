@@ -30,6 +30,7 @@ from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
 from bert.scripts import startup
 from bert.scripts.experiment import Experiment, ModelFiles
+from bert.scripts.run_one import run_one
 from bert.scripts.settings import (
   RunSettings,
   check_training,
@@ -205,8 +206,8 @@ def load_teacher(
   )
 
 
-def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked."""
+def plan(flags: Flags) -> Experiment:
+  """Reads and checks all that the flags name; writes nothing."""
   init_checkpoint, _ = find_weights(flags)
   flag_of = record_flags(flags)
   files = {}
@@ -265,7 +266,7 @@ def make_experiment(flags: Flags) -> Experiment:
 
 def main(flags: Flags) -> dict[str, float]:
   check_flags(flags)
-  return make_experiment(flags).run()
+  return run_one(plan(flags))
 
 
 run, command = startup.script(main, FLAGS)

@@ -194,8 +194,8 @@ def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
   return settings
 
 
-def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked."""
+def plan(flags: Flags) -> Experiment:
+  """Reads and checks all that the flags name; writes nothing."""
   init_checkpoint, folder = find_weights(flags)
   squad_task = squad_settings(flags, folder)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
@@ -258,7 +258,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
   flags = script.with_initial_length(
     flags, SquadTask, "doc_stride", "max_query_length"
   )
-  return script.run_seeds(flags, make_experiment)
+  return script.run_seeds(flags, plan)
 
 
 run, command = startup.script(main, FLAGS)

@@ -140,8 +140,8 @@ def read_settings(flags: Flags, folder: str | None) -> VectorSettings:
   )
 
 
-def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked."""
+def plan(flags: Flags) -> Experiment:
+  """Reads and checks all that the flags name; writes nothing."""
   init_checkpoint, folder = find_weights(flags)
   settings = read_settings(flags, folder)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
@@ -183,7 +183,7 @@ def make_experiment(flags: Flags) -> Experiment:
 def main(flags: Flags) -> dict[str, float] | list[dict]:
   check_flags(flags)
   flags = script.with_initial_length(flags, VectorTask)
-  return script.run_seeds(flags, make_experiment)
+  return script.run_seeds(flags, plan)
 
 
 run, command = startup.script(main, FLAGS)

@@ -126,8 +126,8 @@ def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
   return TaggingTask(settings, tokenizer, sentences)
 
 
-def make_experiment(flags: Flags) -> Experiment:
-  """The Experiment of the flags; its files are read and checked."""
+def plan(flags: Flags) -> Experiment:
+  """Reads and checks all that the flags name; writes nothing."""
   init_checkpoint, folder = find_weights(flags)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
   task = make_task(flags, model.tokenizer, folder)
@@ -158,7 +158,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     return {}
   check_fine_tuning(flags, ["predict_file", "interactive"])
   flags = script.with_initial_length(flags, TaggingTask)
-  return script.run_seeds(flags, make_experiment)
+  return script.run_seeds(flags, plan)
 
 
 run, command = startup.script(main, FLAGS)

@@ -1,7 +1,7 @@
 """The contract between a task and everything that runs it.
 
 A task converts text to rows, computes the outputs of the model and scores the
-predictions. `bert/scripts/experiment.py` implements all other steps.
+predictions. `bert/scripts/run_one.py` implements all other steps.
 """
 
 from __future__ import annotations

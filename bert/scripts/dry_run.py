@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import math
 import multiprocessing
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert.engine import devices
 from bert.errors import plural
+from bert.scripts.experiment import Experiment
+from bert.scripts.rows import check_rows, make_rows
+from bert.scripts.training_run import (
+  make_update,
+  model_fn_maker,
+  train_input_fn,
+  with_params,
+)
 from bert.training import estimator, memory
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Estimate:
   """What a training would take."""
 
   num_steps: int
@@ -154,3 +166,62 @@ def _duration(seconds):
   if hours:
     return f"{hours:,} h {minutes:02d} min"
   return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def print_estimate(experiment: Experiment) -> None:
+  """Measures a few steps of a training, and prints what it would take."""
+  logging.info("--dry_run: measuring a few steps, which takes a minute or more")
+  with (
+    devices.hosts_end_together(experiment.settings.strategy),
+    tempfile.TemporaryDirectory() as folder,
+  ):
+    tried = copy.copy(experiment)
+    tried.settings = experiment.settings.changed(output_dir=folder)
+    row_sets = make_rows(tried)
+    check_rows(tried, row_sets)
+    estimate = _measure(tried, row_sets)
+  print("\n".join([experiment.name, *estimate.lines()]))
+
+
+def _measure(experiment, row_sets):
+  """The Estimate of a training, whose folder is a temporary one."""
+  settings, (rows,) = experiment.settings, row_sets["train"]
+  process, available = memory.used_bytes(), memory.available_bytes()
+  update = make_update(experiment, row_sets)
+  make_model_fn = model_fn_maker(experiment, update)
+  model = estimator.Estimator(make_model_fn(), settings.run_config())
+  pads = with_params(rows.input_fn, pad_to_max_length=True)
+  batch = next(iter(pads({"batch_size": 8 * settings.num_replicas})))
+  estimate = Estimate(
+    num_steps=update.num_train_steps,
+    batch_size=settings.train_batch_size,
+    num_devices=settings.num_replicas,
+    micro_batches=settings.gradient_accumulation_steps,
+    length=batch["input_ids"].shape[-1],
+    num_parameters=sum(map(math.prod, experiment.shapes.values())),
+    peaks=peaks_of_rows(
+      make_model_fn,
+      settings.run_config(),
+      {name: value.numpy() for name, value in batch.items()},
+      settings.train_batch_size
+      // settings.num_replicas
+      // settings.gradient_accumulation_steps,
+    ),
+    limit=None if available is None else process + available,
+  )
+  # All hosts make a step, or none.
+  if not all(devices.exchange(settings.strategy, estimate.fits())):
+    if estimate.fits():
+      logging.warning("Another host lacks memory, so no step is measured")
+    return estimate
+  # The peak is that of a batch whose longest row has the full length.
+  memory.reset_peak()
+  earlier = memory.peak_bytes()
+  size, input_fn = settings.train_batch_size, train_input_fn(experiment, rows)
+  padded = with_params(input_fn, pad_to_max_length=True)
+  model.time_steps(padded, size, 0)
+  peak = memory.peak_bytes()
+  seconds = model.time_steps(input_fn, size, 20)
+  # The peak of an earlier task cannot be reset.
+  peak = peak if peak > earlier else None
+  return dataclasses.replace(estimate, seconds=tuple(seconds), peak=peak)

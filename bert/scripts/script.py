@@ -19,6 +19,7 @@ from bert.models import model_folder, task_file
 from bert.models.resolve import Model
 from bert.scripts import startup, terminal
 from bert.scripts.experiment import Experiment, ModelFiles
+from bert.scripts.run_one import run_one
 from bert.scripts.settings import (
   RunSettings,
   check_fine_tuning,
@@ -115,13 +116,13 @@ def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
   if flags.dry_run:
     for run in planned[: len(planned) // flags.num_seeds]:  # Of one seed.
       if run.trains:
-        run.make().run()
+        run_one(run.make())
     if flags.num_seeds > 1:
       print(f"Each of the {flags.num_seeds} seeds takes that time.")
     return []
   files.makedirs(flags.output_dir)
   with folder_lock.lock_folder(flags.output_dir):
-    results = [run.make().run() for run in planned]
+    results = [run_one(run.make()) for run in planned]
     if any(results):
       print(_write_summary(flags.output_dir, planned, results))
   return [
@@ -147,18 +148,16 @@ def _write_summary(folder, planned, results):
 
 
 def run_seeds(
-  flags: Flags, make_experiment: Callable[[Flags], Experiment]
+  flags: Flags, plan: Callable[[Flags], Experiment]
 ) -> dict[str, float] | list[dict]:
-  """Runs the Experiment of the flags, with each of --num_seeds."""
+  """Runs what a script plans by the flags, with each of --num_seeds."""
   if flags.num_seeds == 1:
-    return make_experiment(flags).run()
+    return run_one(plan(flags))
   refuse_pipes(flags)
   planned = []
   for seed in range(flags.seed, flags.seed + flags.num_seeds):
     folder = os.path.join(flags.output_dir, f"seed-{seed}")
-    make = functools.partial(
-      make_experiment, flags.changed(seed=seed, output_dir=folder)
-    )
+    make = functools.partial(plan, flags.changed(seed=seed, output_dir=folder))
     name = make().name  # Validate all runs before training any.
     planned.append(Planned(name, seed, make))
   return run_each(flags, planned)
@@ -191,8 +190,8 @@ def ask(
     answer_lines(model, reader, name)
 
 
-def make_experiment(flags: Flags, task: type[Task]) -> Experiment:
-  """The Experiment of the flags; its files are read and checked."""
+def plan(flags: Flags, task: type[Task]) -> Experiment:
+  """Reads and checks all that the flags name; writes nothing."""
   init_checkpoint, folder = find_weights(flags)
   trained = task.Settings()
   if not flags.do_train:
@@ -214,7 +213,7 @@ def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:
     flags.require(f"{split}_file")
     flags.require_file(f"{split}_file")
   flags = with_initial_length(flags, task)
-  return run_seeds(flags, lambda flags: make_experiment(flags, task))
+  return run_seeds(flags, lambda flags: plan(flags, task))
 
 
 def make(

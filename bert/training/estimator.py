@@ -339,7 +339,7 @@ class Estimator:
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
     """What `metric_fn` returns over a dataset, `global_step` and `loss`.
 
-    For users of a `model_fn` of their own. An Experiment computes the metrics
+    For users of a `model_fn` of their own. `run_one` computes the metrics
     from `predict_rows`, because here they need all predictions at once.
     Arrays whose shape varies from batch to batch are padded with zeros.
     """

@@ -11,13 +11,15 @@ import modeling
 from bert import variables
 from bert.contract.task import Evaluation, Task
 from bert.data import folder_lock, records
+from bert.engine import devices
 from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import parse, table
 from bert.models import checkpoints, task_file
-from bert.scripts import experiment
+from bert.scripts import dry_run, experiment
+from bert.scripts.run_one import run_one
 from bert.scripts.settings import RunSettings
-from bert.training import memory, summaries
+from bert.training import estimator, memory, summaries
 
 CONFIG = modeling.BertConfig(
   vocab_size=20,
@@ -51,9 +53,8 @@ def settings(folder, splits, **changes):
 
 def run(task, folder, *splits, **changes):
   model = experiment.ModelFiles(CONFIG, {})
-  return experiment.Experiment(
-    task, model, settings(folder, splits, **changes)
-  ).run()
+  asked = settings(folder, splits, **changes)
+  return run_one(experiment.Experiment(task, model, asked))
 
 
 class Tagging(Task):
@@ -133,9 +134,7 @@ def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
 
 
 def test_hosts_have_equally_many_rows(tmp_path, monkeypatch):
-  monkeypatch.setattr(
-    experiment.devices, "exchange", lambda strategy, number: [number, 3]
-  )
+  monkeypatch.setattr(devices, "exchange", lambda strategy, number: [number, 3])
   with pytest.raises(UserError) as error:
     run(Tagging(TOKENS), tmp_path, "train")
   assert str(error.value) == (
@@ -148,7 +147,7 @@ def test_hosts_have_equally_many_rows(tmp_path, monkeypatch):
 def peaks(monkeypatch):
   """The peaks of steps with one and two rows, without processes for them."""
   found = {1: 10**8, 2: 2 * 10**8}
-  monkeypatch.setattr(experiment.plan, "peaks_of_rows", lambda *_: found)
+  monkeypatch.setattr(dry_run, "peaks_of_rows", lambda *_: found)
 
 
 @pytest.mark.usefixtures("peaks")
@@ -159,7 +158,7 @@ def test_hosts_decide_together_whether_a_plan_is_measured(
     # The batch does not fit on the second host.
     return [number, number if number == len(TOKENS) else 0]
 
-  monkeypatch.setattr(experiment.devices, "exchange", exchange)
+  monkeypatch.setattr(devices, "exchange", exchange)
   changes = {"dry_run": True, **tiny_task.HEAD_ONLY}
   run(Tagging(TOKENS), tmp_path / "out", "train", **changes)
   printed = capsys.readouterr().out
@@ -213,7 +212,7 @@ def test_files_of_an_abandoned_training_do_not_decide_the_task(
   task = Tagging(TOKENS)
   task.kind = "tagging"
   with monkeypatch.context() as patch:
-    patch.setattr(experiment.estimator.Estimator, "train", stop)
+    patch.setattr(estimator.Estimator, "train", stop)
     with pytest.raises(KeyboardInterrupt):
       run(task, tmp_path, "train")
   assert task_file.read(str(tmp_path)) == ("tagging", {"max_seq_length": 128})
@@ -234,7 +233,7 @@ def test_a_new_training_forgets_the_best_of_another(tmp_path, monkeypatch):
     assert not (tmp_path / "best.json").exists()
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(experiment.estimator.Estimator, "_run_steps", run_steps)
+  monkeypatch.setattr(estimator.Estimator, "_run_steps", run_steps)
   with pytest.raises(KeyboardInterrupt):
     run(Tagging(TOKENS), tmp_path, "train", "dev", keep_best="score")
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bert.scripts import dry_run as plan
+from bert.scripts import dry_run
 
 
 def make_plan(gigabytes, **changes):
   """A Plan whose rows take 100 MB each, and the rest 3 GB."""
-  return plan.Plan(
+  return dry_run.Estimate(
     **{
       "num_steps": 7200,
       "batch_size": 32,

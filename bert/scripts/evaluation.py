@@ -1,0 +1,165 @@
+"""Evaluation and prediction with the model of an experiment, and its report."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from absl import logging
+
+from bert import runtimes
+from bert.contract.task import Evaluation, RowSet
+from bert.data.sequences import groups_of
+from bert.engine import inputs, precision_loss
+from bert.engine.graph_encoder import GraphEncoder
+from bert.engine.programs import ModeKeys
+from bert.models import run_record, task_file
+from bert.reports import training_page, verdict
+from bert.scripts.experiment import Experiment
+from bert.training import summaries
+from bert.training.estimator import Estimator
+
+
+class Evaluator:
+  """Scores and uses one model.
+
+  Args:
+    model: its Estimator.
+    encoder: what computes in place of TensorFlow, or None.
+    record: the content of the folder's flags.json.
+    warnings: about the data, for the report.
+  """
+
+  def __init__(
+    self,
+    experiment: Experiment,
+    model: Estimator,
+    encoder: GraphEncoder | None,
+    record: Mapping,
+    warnings: Sequence[str],
+  ):
+    self._experiment, self._model = experiment, model
+    self._task, self._settings = experiment.task, experiment.settings
+    self._encoder, self._record, self._warnings = encoder, record, warnings
+
+  def evaluate(self, rows: RowSet) -> Evaluation:
+    """The metrics of a labeled data set."""
+    losses = []
+    mode, size = ModeKeys.EVAL, self._settings.eval_batch_size
+    if not self._task.has_eval_loss:  # The program of the prediction will do.
+      mode = ModeKeys.PREDICT
+    predictions = self._predictions(rows, size, mode)
+    answers = self._answers(rows, _collect_losses(predictions, losses))
+    evaluation = self._task.score(rows, answers)
+    if losses and "eval_loss" not in evaluation.results:
+      mean = float(np.mean(losses, dtype=np.float64))
+      evaluation.results["loss"] = mean
+    evaluation.results["global_step"] = self._model.global_step
+    if not evaluation.counts and rows.examples:
+      evaluation.counts = {"examples": len(rows.examples)}
+    return evaluation
+
+  def write_results(self, rows: RowSet, evaluation: Evaluation) -> None:
+    """Writes metrics, and what eight bits cost, if they are used."""
+    encoder, settings = self._encoder, self._settings
+    stem = os.path.join(settings.output_dir, f"eval_results{rows.suffix}")
+    run_record.write_results(stem, evaluation.results, evaluation.details)
+    if encoder is None or settings.precision != runtimes.INT8:
+      return
+
+    def compute_full():
+      encoder.precision = "float32"
+      found = self.evaluate(rows).results
+      encoder.precision = runtimes.INT8
+      return found
+
+    path = precision_loss.path_of(encoder.model, settings.runtime, rows.suffix)
+    small = {n: v for n, v in evaluation.results.items() if n != "global_step"}
+    precision_loss.write(path, small, compute_full)
+
+  def calibrate(self, rows: RowSet) -> None:
+    """Calibrates the trained model on labeled rows."""
+    size = self._settings.eval_batch_size
+    predictions = self._predictions(rows, size)
+    self._task.calibrate(self._answers(rows, predictions))
+    task_file.write(self._settings.output_dir, self._task)
+    self._model.retrace()
+
+  def predict(self, rows: RowSet) -> dict[str, float]:
+    """Writes the predictions; returns their metrics, if labels are known."""
+    size, folder = self._settings.predict_batch_size, self._settings.output_dir
+    predictions = self._predictions(rows, size)
+    answers = self._answers(rows, predictions)
+    evaluation = self._task.write(folder, rows, answers)
+    if evaluation:
+      evaluation.results["global_step"] = self._model.global_step
+      self.write_results(rows, evaluation)
+      self.report([evaluation])
+    return evaluation.results if evaluation else {}
+
+  def _predictions(self, rows, size, mode=ModeKeys.PREDICT):
+    return self._model.predict_rows(
+      inputs.EachRow(rows.read(), rows.num_rows, rows.transform),
+      size,
+      mode,
+      self._task.output_axes(),
+      # The loss of pre-training is a mean over batches, as in the original.
+      in_order=rows.examples is None,
+    )
+
+  def _answers(self, rows, predictions):
+    """Yields the answer to each example from the predictions of its rows."""
+    is_known = rows.examples is not None
+    examples = rows.examples if is_known else itertools.repeat(None)
+    counts = rows.rows_per_example
+    groups = ([row] for row in predictions)
+    if counts is not None:
+      groups = groups_of(predictions, counts)
+    pairs = zip(examples, groups, strict=is_known)
+    return itertools.starmap(self._task.answer, pairs)
+
+  def report(self, evaluations: Sequence[Evaluation]) -> None:
+    """Writes report.html, and logs the verdict."""
+    folder, task = self._settings.output_dir, self._task
+    record = self._record
+    if not task.kind:
+      return
+    if not self._settings.do_train:  # It may calibrate a trained model.
+      flags, given = (
+        self._experiment.record.content["flags"],
+        self._settings.flags.given,
+      )
+      given = {name: flags[name] for name in given}
+      record = {**record, "flags": {**record["flags"], **given}}
+    verdicts = {}
+    for evaluation in evaluations:
+      sample = evaluation.sample and evaluation.sample()
+      if sample:
+        verdicts[evaluation.name] = verdict.judge(sample)
+    training_page.write(
+      folder,
+      task.name,
+      evaluations,
+      task.section,
+      summaries.read_scalars(folder),
+      record,
+      task.style,
+      verdicts=verdicts,
+      warnings=self._warnings,
+    )
+    task.finish(folder, evaluations)
+    for name, judged in verdicts.items():
+      logging.info("%s: %s", name, judged)
+      for line in judged.advice:
+        logging.info("%s", line)
+
+
+def _collect_losses(rows, losses):
+  """Yields the rows, and appends the loss that each has to a list."""
+  for row in rows:
+    if "batch_loss" in row:
+      losses.append(row.pop("batch_loss"))
+    yield row

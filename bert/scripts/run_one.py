@@ -1,0 +1,98 @@
+"""The story of a run: rows, model, training, evaluation, prediction, report.
+
+    run_one(plan(flags))
+
+It is the same for every task. A script's `plan` has read and checked all that
+the run needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bert import runtimes
+from bert.data import files, folder_lock
+from bert.engine import devices
+from bert.engine.graph_encoder import GraphEncoder
+from bert.models import checkpoints, model_folder
+from bert.models.resolve import Model
+from bert.scripts import dry_run
+from bert.scripts.evaluation import Evaluator
+from bert.scripts.experiment import Experiment
+from bert.scripts.rows import check_rows, make_rows
+from bert.scripts.training_run import make_update, model_fn_maker, train
+from bert.training.estimator import Estimator
+
+
+def run_one(experiment: Experiment) -> dict[str, float]:
+  """Runs an experiment in its folder; returns the metrics of its evaluations.
+
+  With --dry_run, it prints an estimate instead, and returns nothing.
+  """
+  settings = experiment.settings
+  if settings.dry_run:
+    dry_run.print_estimate(experiment)
+    return {}
+  files.makedirs(settings.output_dir)
+  with (
+    folder_lock.lock_folder(settings.output_dir),
+    devices.hosts_end_together(settings.strategy),
+  ):
+    experiment.read_output_dir()  # Another process may have just left it.
+    record = experiment.record.keep(
+      settings.output_dir, settings.do_train, experiment.is_trained
+    )
+    return _run(experiment, record)
+
+
+def _run(experiment: Experiment, record: Mapping) -> dict[str, float]:
+  settings = experiment.settings
+  row_sets = make_rows(experiment)
+  warnings = check_rows(experiment, row_sets)
+  encoder = _other_runtime(experiment)
+  update = make_update(experiment, row_sets)
+  model_fn = model_fn_maker(experiment, update, encoder)()
+  model = Estimator(model_fn, settings.run_config())
+  evaluator = Evaluator(experiment, model, encoder, record, warnings)
+  if update:
+    train(experiment, model, row_sets, update, evaluator, record)
+  else:
+    _use_trained(experiment, model)
+  if settings.calibrate and "dev" in settings.splits:
+    evaluator.calibrate(row_sets["dev"][0])
+  evaluations, results = [], {}
+  for rows in row_sets["dev"] if settings.do_eval else ():
+    evaluations.append(evaluator.evaluate(rows))
+    evaluator.write_results(rows, evaluations[-1])
+    for name, value in evaluations[-1].results.items():
+      results[name + rows.suffix] = value
+  if evaluations or update:
+    evaluator.report(evaluations)
+  for rows in row_sets.get("test", ()):
+    scored = evaluator.predict(rows)
+    results |= {name + rows.suffix: value for name, value in scored.items()}
+  return results
+
+
+def _other_runtime(experiment):
+  """The encoder of --runtime, with the Estimator's weights; or None."""
+  settings = experiment.settings
+  if settings.runtime == runtimes.TENSORFLOW:
+    return None
+  model = Model(experiment.config, experiment.task.tokenizer, "")
+  return GraphEncoder(settings.runtime, settings.precision, model)
+
+
+def _use_trained(experiment, model):
+  """Loads the named, the finished or the best model of a training."""
+  settings = experiment.settings
+  folder, named = settings.output_dir, settings.init_checkpoint
+  trained = model_folder.own_checkpoint(folder, named)
+  trained = trained or checkpoints.final_checkpoint(folder)
+  if experiment.is_trained and trained:
+    # A training that was extended may have left newer weights. But a release
+    # that the training began with has no heads.
+    shapes = checkpoints.Checkpoint(trained).shapes
+    heads = experiment.task.head_shapes(experiment.config)
+    if all(shapes.get(name) == list(s) for name, s in heads.items()):
+      model.use(trained)
