@@ -174,7 +174,7 @@ class Flags:
   def find_files(self, name: str) -> list[str]:
     """The files that a flag names: paths and patterns, separated by commas."""
     self.require(name)
-    paths = []
+    found = []
     for pattern in self[name].split(","):
       # A path that exists is taken literally, even if it looks like a pattern.
       if files.exists(pattern):
@@ -187,8 +187,8 @@ class Flags:
           f"--{name}={self[name]}: no file matches {pattern}; pass paths or "
           f"patterns such as data/*.txt, separated by commas"
         )
-      paths += matches
-    return paths
+      found += matches
+    return found
 
   def check_output_files(
     self, name: str, paths: Iterable[str], read: Iterable[str | None]
