@@ -31,14 +31,13 @@ def check_numbers(model, inputs, run):
   examples = [model.task.example(*model.parse(value)) for value in inputs]
   groups = model.task.features(examples, False)
   rows = [row for group in groups for row in group]
-  wanted = model.predictor(rows)
-  for index, row in enumerate(rows):
+  for row, wanted in zip(rows, model.predictor(rows), strict=True):
     found = run({n: np.array([row[n]], np.int64) for n in records.SEQUENCES})
     assert found.keys() == wanted.keys() == model.task.output_axes().keys()
     for output, values in wanted.items():
-      cut = tuple(map(slice, values[index].shape))  # Without padding.
+      cut = tuple(map(slice, values.shape))  # Without padding.
       part = np.asarray(found[output])[0][cut]
-      np.testing.assert_allclose(part, values[index], rtol=1e-4, atol=1e-4)
+      np.testing.assert_allclose(part, values, rtol=1e-4, atol=1e-4)
 
 
 def same(found, wanted, tolerance):

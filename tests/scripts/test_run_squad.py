@@ -178,7 +178,7 @@ def test_answers_and_scores(trained, files):
   assert all(name in page for name in names)
   assert not (out / "null_odds.json").exists()
   assert _threshold(out) is None
-  assert "exact_match" in (out / "report.html").read_text(encoding="utf-8")
+  assert "exact match" in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_evaluation_leaves_the_answers_alone(trained, files, tmp_path):
