@@ -9,7 +9,7 @@
 
 Each line of the input is a text, or a pair of texts, `A ||| B`. The output
 contains a vector of each word piece and layer or, with --pooling, one vector
-per line. docs/features.md describes the file formats.
+per line. docs/vectors.md describes the file formats.
 """
 
 import time
@@ -29,7 +29,7 @@ from bert.flags.values import COUNT, PATH, Flag, Flags, table
 from bert.models import model_folder, task_file
 from bert.models.resolve import Overrides, resolve
 from bert.scripts import settings, startup
-from bert.tasks.embeddings import feature_files, vectors as features
+from bert.tasks.embeddings import feature_files, vectors
 
 
 # fmt: off
@@ -48,11 +48,11 @@ FLAGS = table(
          "File to write, by its extension in the format .npz, .parquet, or "
          "else JSON Lines; - is standard output.", kind=PATH),
     Flag("dtype", "float32", "Type in .npz and .parquet.",
-         choices=features.DTYPES),
+         choices=vectors.DTYPES),
     Flag("batch_size", 32, "Lines per batch.", check=COUNT),
     Flag("use_one_hot_embeddings", False,
          "Look up word pieces by a matrix product, which is faster on a TPU."),
-    Flag("layers", ",".join(map(str, features.LAYERS)),
+    Flag("layers", ",".join(map(str, vectors.LAYERS)),
          "Layers, separated by commas: -1 is the highest, 0 the lowest. The "
          "default is all layers for a model with fewer than four."),
     Flag("pooling", "none",
@@ -60,18 +60,18 @@ FLAGS = table(
          "cls, that of [CLS]; pooled, the pooler's output; mean or max over "
          "all word pieces; mean_sqrt_len, their sum divided by the square "
          "root of their number. Default: as the model was trained, or else "
-         "none.", choices=features.POOLINGS),
+         "none.", choices=vectors.POOLINGS),
     Flag("prompt", "",
          "Name of the prompt of the model, such as query, that is put before "
          "each text."),
     Flag("layer_combination", "last",
          "How --pooling combines --layers: last takes the highest, concat "
          "concatenates them, mean takes their mean.",
-         choices=features.LAYER_COMBINATIONS),
-    Flag("long_text", features.LONG_TEXT[0],
+         choices=vectors.LAYER_COMBINATIONS),
+    Flag("long_text", vectors.LONG_TEXT[0],
          "Which part of a text longer than --max_seq_length is read: head, or "
          "all of it in overlapping windows, over which --pooling takes the "
-         "mean.", choices=features.LONG_TEXT),
+         "mean.", choices=vectors.LONG_TEXT),
     Flag("normalize", False, "With --pooling, scale vectors to length 1."),
     Flag("exclude_special", False,
          "Exclude [CLS] and [SEP] from --pooling=mean, max and "
@@ -108,7 +108,7 @@ def load_model(flags: Flags) -> LoadedModel:
   """The model of vectors that the flags, or else its folder, describe."""
   model = resolve(flags.init_checkpoint, Overrides.of(flags.given))
   config, folder = model.config, model.folder
-  is_recorded = task_file.read(folder)[0] == features.VectorTask.kind
+  is_recorded = task_file.read(folder)[0] == vectors.VectorTask.kind
   names = (
     *("pooling", "layer_combination", "normalize", "exclude_special"),
     *("long_text", "dtype", "prompt"),
@@ -116,19 +116,19 @@ def load_model(flags: Flags) -> LoadedModel:
   options = flags.given_of(names)
   if not is_recorded:
     options = {name: flags[name] for name in names}
-    options["layers"] = features.LAYERS[: config.num_hidden_layers]
+    options["layers"] = vectors.LAYERS[: config.num_hidden_layers]
   if not is_recorded or "max_seq_length" in flags.given:
     options["max_seq_length"] = model.sequence_length(
       flags.given.get("max_seq_length"), flags.max_seq_length
     )
   if "layers" in flags.given:
     # Finding the devices loads TensorFlow, so this is checked before.
-    options["layers"] = features.parse_layers(
+    options["layers"] = vectors.parse_layers(
       flags.layers, config.num_hidden_layers
     )
   return loaded_model.load_task(
     model,
-    features.VectorTask.kind,
+    vectors.VectorTask.kind,
     folder,
     batch_size=flags.batch_size,
     runtime=flags.runtime,

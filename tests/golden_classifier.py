@@ -5,7 +5,7 @@ import numpy as np
 import modeling
 from bert import variables
 from bert.models import checkpoints
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 
 LABELS = ["red", "green", "blue"]
 LABEL_TYPES = {

@@ -6,7 +6,7 @@ from golden_classifier import LABEL_TYPES
 
 from bert.contract.task import Settings
 from bert.models import checkpoints, task_file
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,

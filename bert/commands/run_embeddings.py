@@ -23,12 +23,7 @@ from bert.scripts.settings import (
   load_model,
   wanted_splits,
 )
-from bert.tasks.embeddings import (
-  data as text_pairs,
-  losses as embedding_losses,
-  retrieval,
-  task as embeddings,
-)
+from bert.tasks.embeddings import data, losses, retrieval, task as embeddings
 from bert.tasks.embeddings.vectors import VectorSettings, VectorTask
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
@@ -82,7 +77,7 @@ FLAGS = table(
          "batch and the hard negatives. cosine: the cosine must be the score, "
          "from 0 to 1. cosent: pairs with a higher score must have a higher "
          "cosine. Default: cosent with --score_column, else ranking.",
-         choices=embedding_losses.LOSSES, used="train"),
+         choices=losses.LOSSES, used="train"),
     Flag("scale", 20.0,
          "Factor of the cosines before the softmax of --loss=ranking, and in "
          "cosent.", check=POSITIVE, used="train"),
@@ -145,23 +140,23 @@ def plan(flags: Flags) -> Experiment:
   init_checkpoint, folder = find_weights(flags)
   settings = read_settings(flags, folder)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
-  names = (field.name for field in dataclasses.fields(text_pairs.Columns))
-  columns = text_pairs.Columns(**{name: flags[name] for name in names})
+  names = (field.name for field in dataclasses.fields(data.Columns))
+  columns = data.Columns(**{name: flags[name] for name in names})
   splits = wanted_splits(flags)
   paths = {split: flags[f"{split}_file"] for split in splits}
   paths = {split: path for split, path in paths.items() if path}
   pairs = {
-    split: text_pairs.read_pairs(path, columns, split)
+    split: data.read_pairs(path, columns, split)
     for split, path in paths.items()
   }
-  training = embedding_losses.Training(
+  training = losses.Training(
     flags.loss or ("cosent" if flags.score_column else "ranking"),
     flags.scale,
     flags.both_directions,
     tuple(map(int, flags.dimensions)),
   )
   if "train" in pairs:
-    embedding_losses.check(training, pairs["train"], model.config.hidden_size)
+    losses.check(training, pairs["train"], model.config.hidden_size)
   searched = None
   if "dev" in splits and "dev" not in pairs:
     searched = retrieval.read(*(flags[name] for name in _RETRIEVAL))

@@ -25,7 +25,7 @@ from bert.scripts.settings import (
   load_model,
   wanted_splits,
 )
-from bert.tasks.tagging import data as tagged_text, entities
+from bert.tasks.tagging import data, entities
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
 
 # For notebooks.
@@ -101,12 +101,12 @@ def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
   A trained model fixes the labels.
   """
   sentences = {
-    split: tagged_text.read_sentences(find_file(flags, split), split != "test")
+    split: data.read_sentences(find_file(flags, split), split != "test")
     for split in wanted_splits(flags)
   }
   fixed = ("max_seq_length", "label_all_tokens", "max_context")
   if flags.do_train:
-    labels = tagged_text.find_labels(sentences["train"])
+    labels = data.find_labels(sentences["train"])
     if len(labels) < 2:
       raise UserError(
         f"{find_file(flags, 'train')}: all words have the label {labels[0]!r}; "
@@ -121,8 +121,8 @@ def make_task(flags: Flags, tokenizer, folder: str | None) -> TaggingTask:
     trained = task_file.load(TaggingTask, folder)
     settings = dataclasses.replace(trained, **flags.given_of(fixed))
   for split in sentences.keys() - {"test"}:
-    tagged_text.check_labels(sentences[split], settings.labels)
-  tagged_text.warn_of_plain_text(sentences.get("test", ()))
+    data.check_labels(sentences[split], settings.labels)
+  data.warn_of_plain_text(sentences.get("test", ()))
   return TaggingTask(settings, tokenizer, sentences)
 
 

@@ -25,7 +25,7 @@ from bert.flags.values import COUNT, PATH, SHARE, Flag, Flags, table
 from bert.scripts import startup, terminal
 from bert.search import hnsw, search, text_index, vector_index
 from bert.search.search import Hit, Searcher
-from bert.tasks.embeddings import data as text_pairs
+from bert.tasks.embeddings import data
 
 # What a command does with the index; one of these flags is required.
 _ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
@@ -185,12 +185,12 @@ def to_json(query: str, hits: list[Hit]) -> str:
 
 def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   """Writes pairs with negatives to --output_file; returns their numbers."""
-  columns = text_pairs.Columns(
+  columns = data.Columns(
     flags.text_a_column,
     flags.text_b_column,
     **{row.name: flags[row.name] for row in flag_table.TABLES},
   )
-  pairs = text_pairs.read_pairs(flags.mine_negatives, columns, "test")
+  pairs = data.read_pairs(flags.mine_negatives, columns, "test")
   mined = search.mine_negatives(
     searcher,
     pairs,

@@ -14,7 +14,7 @@ from absl import logging
 
 from bert.contract.task import Task, score_rows
 from bert.data import files
-from bert.engine import graph_encoder as engines, inputs, record_files
+from bert.engine import graph_encoder, inputs, record_files
 from bert.engine.predictor import Predictor
 from bert.errors import UserError
 from bert.models.resolve import Model
@@ -54,8 +54,8 @@ def measure(
 def path_of(model: Model, runtime: str, suffix: str = "") -> str:
   """The file of the metrics of a model; `suffix` is that of the data set."""
   folder = os.path.dirname(model.checkpoint)
-  name = f"int8-{runtime}-{engines.fingerprint(model)}{suffix}.json"
-  return os.path.join(folder, engines.FOLDER, name)
+  name = f"int8-{runtime}-{graph_encoder.fingerprint(model)}{suffix}.json"
+  return os.path.join(folder, graph_encoder.FOLDER, name)
 
 
 def write(

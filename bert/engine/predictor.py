@@ -20,7 +20,7 @@ import modeling
 from bert import kernels, runtimes, variables
 from bert.contract import ops
 from bert.contract.task import Task
-from bert.engine import devices, graph_encoder as engines, runner
+from bert.engine import devices, graph_encoder, runner
 from bert.engine.batches import Axes, Batching
 from bert.engine.encoding import encode
 from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
@@ -40,8 +40,8 @@ class Predictor:
     batch_size: rows per batch.
     strategy: default: the current one.
     pad_to_max_length: give all batches one static shape.
-    precision, runtime: see `engines.GraphEncoder`, and for "tensorflow", which
-      computes in float32 by default, BertModel.
+    precision, runtime: see `GraphEncoder`; for "tensorflow", which computes in
+      float32 by default, see BertModel.
     use_one_hot_embeddings: see BertModel.
     outputs: which outputs of the head to compute, with their axes; default:
       those of `task.output_axes`.
@@ -83,7 +83,7 @@ class Predictor:
     devices.check_batch_size("--batch_size", batch_size, replicas)
     self._encoder = None
     if runtime != runtimes.TENSORFLOW:
-      self._encoder = engines.GraphEncoder(runtime, precision, model)
+      self._encoder = graph_encoder.GraphEncoder(runtime, precision, model)
     wanted = modeling.variable_shapes(model.config)
     weights = checkpoints.load_weights(
       model.checkpoint,

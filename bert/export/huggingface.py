@@ -28,7 +28,7 @@ from bert.models import (
   checkpoints,
   huggingface_config,
   huggingface_names,
-  huggingface_weights as names,
+  huggingface_weights,
   model_folder,
   sentence_folder,
   task_file,
@@ -57,7 +57,7 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
   folder of sentence-transformers. Returns the architecture.
   """
   folder, model, task, weights = _read_model(model_dir)
-  step = weights.pop(names.STEP, None)
+  step = weights.pop(huggingface_weights.STEP, None)
   config = huggingface_config.their_fields(model.config)
   pad_id = model.tokenizer.vocab.get(model.tokenizer.special.pad, 0)
   config.setdefault("pad_token_id", pad_id)
@@ -79,12 +79,12 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     # Variables of a task that Hugging Face does not know keep their names.
     (tensor_name(name, family, head) or name).removeprefix(
       prefix_of_bert
-    ): np.ascontiguousarray(names.exchanged(name, value))
+    ): np.ascontiguousarray(huggingface_weights.exchanged(name, value))
     for name, value in weights.items()
   }
   contents |= _tokenizer_files(folder, model)
   config |= {"architectures": [architecture], **fields}
-  contents[names.WEIGHTS_NAME] = _safetensors(tensors, step)
+  contents[huggingface_weights.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.
   contents[huggingface_config.CONFIG_NAME] = strict_json.dumps(
     config, sort_keys=True
@@ -149,8 +149,8 @@ def _read_weights(prefix, config, task):
     modeling.variable_shapes(config) | head,
     () if needs_pooler else POOLER,
   )
-  if names.STEP in checkpoint:
-    known.add(names.STEP)
+  if huggingface_weights.STEP in checkpoint:
+    known.add(huggingface_weights.STEP)
   return {name: checkpoint[name] for name in sorted(known)}
 
 
@@ -268,7 +268,7 @@ def make_tokenizer(vocab: Mapping[str, int], do_lower_case: bool):
 def _safetensors(tensors, step):
   metadata = {"format": "pt"}
   if step is not None:
-    metadata[names.STEP] = str(step)
+    metadata[huggingface_weights.STEP] = str(step)
   content = safetensors.save(tensors, metadata)
   length = int.from_bytes(content[:8], "little")
   header = strict_json.loads(content[8 : 8 + length])

@@ -24,7 +24,7 @@ from bert.data import files, vocabulary
 from bert.export import text_graph, text_rows
 from bert.models import checkpoints
 from bert.models.resolve import resolve
-from bert.tasks.pretraining import task as pretraining
+from bert.tasks.pretraining import task
 
 SEQUENCES = ("input_word_ids", "input_mask", "input_type_ids")
 _POSITIONS = "masked_lm_positions"
@@ -87,7 +87,7 @@ class Encoder(_Encoding):
     model = resolve(model_dir)
     self._config = model.config
     encoder = modeling.variable_shapes(model.config)
-    head = pretraining.variable_shapes(model.config, False)
+    head = task.variable_shapes(model.config, False)
     weights = checkpoints.load_weights(model.checkpoint, encoder | head, head)
     self._store = _Weights(initial_values=weights)
     self._trace()
@@ -149,9 +149,9 @@ class _MaskedWords(_Encoding):
     sequences = {name: inputs[name] for name in SEQUENCES}
     outputs = self._encoder(sequences, training)
     with self._store:
-      logits = pretraining.masked_lm_logits(
+      logits = task.masked_lm_logits(
         self._config,
-        pretraining.gather_indexes(outputs["sequence_output"], positions),
+        task.gather_indexes(outputs["sequence_output"], positions),
         self._store["bert/embeddings/word_embeddings"],
       )
     shape = [*modeling.get_shape_list(positions), self._config.vocab_size]

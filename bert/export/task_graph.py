@@ -14,7 +14,7 @@ from bert.data import records
 from bert.engine.loaded_model import LoadedModel
 from bert.export import text_rows
 from bert.export.text_graph import GraphTokenizer
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 
 Tensors = dict[str, tf.Tensor]
 

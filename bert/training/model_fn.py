@@ -15,7 +15,7 @@ import optimization
 from bert.contract import batch_means, ops
 from bert.contract.task import Task, score_rows
 from bert.data import records, sequences
-from bert.engine import graph_encoder as engines
+from bert.engine import graph_encoder
 from bert.engine.encoding import encode
 from bert.engine.programs import EstimatorSpec, ModeKeys, ModelFn
 from bert.layers import POOLER
@@ -39,7 +39,7 @@ class ModelOptions:
   )
   cuts_groups: bool = True  # see `batch_gradients.compute_gradients`
   # Computes the encoder in place of TensorFlow; not for training.
-  encoder: engines.GraphEncoder | None = None
+  encoder: graph_encoder.GraphEncoder | None = None
 
   @property
   def of_bert(self) -> tuple[bool, str, bool]:

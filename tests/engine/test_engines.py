@@ -15,7 +15,7 @@ from computed_task import ComputedTask, columns
 import modeling
 from bert import runtimes
 from bert.data import files, records
-from bert.engine import graph_encoder as engines, predictor
+from bert.engine import graph_encoder, predictor
 from bert.errors import UserError
 from bert.models import checkpoints
 from bert.models.resolve import Model
@@ -54,7 +54,9 @@ def rows_of(golden):
 
 def exported(model):
   return sorted(
-    os.listdir(os.path.join(os.path.dirname(model.checkpoint), engines.FOLDER))
+    os.listdir(
+      os.path.join(os.path.dirname(model.checkpoint), graph_encoder.FOLDER)
+    )
   )
 
 
@@ -137,7 +139,7 @@ def test_the_precision_of_openvino(asked, known, hint):
     def compile_model(self, model, device, settings):
       found.append((model, settings["INFERENCE_PRECISION_HINT"]))
 
-  engines._load_openvino(types.SimpleNamespace(Core=Core), "path", asked)
+  graph_encoder._load_openvino(types.SimpleNamespace(Core=Core), "path", asked)
   assert found == [("path", hint)]
 
 
@@ -195,7 +197,7 @@ class TestFile:
     rows = rows_of(golden)[:1]
     first = columns(self.load(model)(rows))["pooled"]
     before = exported(model)
-    folder = pathlib.Path(model.checkpoint).parent / engines.FOLDER
+    folder = pathlib.Path(model.checkpoint).parent / graph_encoder.FOLDER
     (folder / "int8-onnxruntime-0123.json").write_text("{}")  # Of older ones.
     old = checkpoints.Checkpoint(model.checkpoint)
     weights = {name: old[name] for name in old.shapes}

@@ -19,7 +19,7 @@ from bert.errors import UserError
 from bert.export import huggingface
 from bert.models import checkpoints, model_folder, task_file
 from bert.models.resolve import resolve
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,

@@ -15,7 +15,7 @@ import families
 from bert.data import records
 from bert.export import task_graph
 from bert.models import checkpoints, task_file
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 from bert.tasks.classification.task import ClassifierSettings
 
 # Shorter than a row, longer than several, without words, and a long one with a

@@ -12,7 +12,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from bert.tasks.classification import labels, prediction_files
+from bert.tasks.classification import label_types, prediction_files
 from bert.tasks.classification.examples import InputExample
 
 pytestmark = pytest.mark.peers
@@ -25,7 +25,7 @@ def test_a_wrong_label_is_found(tmp_path, text_b):
   (code,) = re.findall(
     r"^```python\n(.*?cleanlab.*?)^```", PAGE.read_text("utf-8"), re.S | re.M
   )
-  label_type = labels.Classification(["bad", "good"])
+  label_type = label_types.Classification(["bad", "good"])
   truth = np.arange(40) % 2
   probabilities = np.where(np.arange(2) == truth[:, None], 0.95, 0.05)
   given = [label_type.labels[index] for index in truth]

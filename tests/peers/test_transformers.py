@@ -18,7 +18,7 @@ from bert.contract.task import Settings
 from bert.export import huggingface
 from bert.models import checkpoints, task_file
 from bert.models.resolve import resolve
-from bert.tasks.classification.labels import Classification
+from bert.tasks.classification.label_types import Classification
 from bert.tasks.classification.task import (
   ClassificationTask,
   ClassifierSettings,

@@ -6,10 +6,7 @@ import pytest
 from web_page import Page
 
 from bert.reports import training_page, verdict
-from bert.tasks.classification import (
-  labels as label_types,
-  page as classification,
-)
+from bert.tasks.classification import label_types, page as classification
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.multiple_choice.data import Example
 from bert.tasks.multiple_choice.task import ScoredChoices

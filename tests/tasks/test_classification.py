@@ -24,7 +24,7 @@ from bert.contract.task import RowSet
 from bert.models import checkpoints
 from bert.tasks.classification import (
   glue,
-  labels as label_types,
+  label_types,
   portable,
   task as classification,
 )

@@ -8,10 +8,7 @@ import pytest
 from web_page import Page
 
 from bert.reports import charts, training_page
-from bert.tasks.classification import (
-  labels as label_types,
-  page as classification_report,
-)
+from bert.tasks.classification import label_types, page as classification_report
 from bert.tasks.classification.examples import InputExample
 
 HISTORY = {

@@ -13,7 +13,7 @@ import tokenization
 from run_classifier import file_based_input_fn_builder, input_fn_builder
 from bert.data import records, sequences
 from bert.engine import inputs
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import (
   LONG_TEXT,
   DataProcessor,

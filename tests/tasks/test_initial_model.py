@@ -10,7 +10,7 @@ import task_folders
 from sklearn import metrics as sklearn_metrics
 
 import bert
-from bert.tasks.classification import initial_model, labels as label_types
+from bert.tasks.classification import initial_model, label_types
 from bert.tasks.classification.examples import InputExample
 
 TEXTS = ["Jim Henson", "the north of", "made puppets", "the city", "is it"] * 3

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.contract.task import RowSet
-from bert.tasks.classification import labels as label_types, prediction_files
+from bert.tasks.classification import label_types, prediction_files
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.task import (
   ClassificationTask,

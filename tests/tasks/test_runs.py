@@ -10,7 +10,7 @@ from bert.errors import UserError
 from bert.flags.values import Flags
 from bert.models import task_file
 from bert.scripts.settings import wanted_splits
-from bert.tasks.classification import glue, labels as label_types, runs
+from bert.tasks.classification import glue, label_types, runs
 from bert.tasks.classification.task import ClassifierSettings
 
 

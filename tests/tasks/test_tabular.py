@@ -12,7 +12,7 @@ import pytest
 from sklearn.model_selection import train_test_split
 from table_files import write, write_rows
 
-from bert.tasks.classification import labels as label_types, tabular
+from bert.tasks.classification import label_types, tabular
 from bert.tasks.classification.examples import InputExample
 from bert.tasks.classification.seen_rows import SeenRows, row_hash
 

@@ -17,7 +17,7 @@ from absl import logging
 import tokenization
 from bert.data import files, records, sequences, text_files
 from bert.errors import UserError
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 
 # How long texts are read (Sun et al. 2019, How to Fine-Tune BERT for Text
 # Classification?, section 5.3.1); see `convert_example`.

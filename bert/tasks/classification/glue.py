@@ -15,7 +15,7 @@ from absl import logging
 from bert.data import files, text_files
 from bert.errors import UserError, check_known, plural
 from bert.tasks.classification.examples import DataProcessor, InputExample
-from bert.tasks.classification.labels import as_number
+from bert.tasks.classification.label_types import as_number
 
 XNLI_LANGUAGES = (
   "ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur",

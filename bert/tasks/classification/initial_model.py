@@ -9,7 +9,7 @@ import numpy as np
 from bert import metrics
 from bert.engine import loaded_model
 from bert.models import checkpoints, model_folder
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import InputExample, without_label
 
 

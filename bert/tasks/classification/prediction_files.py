@@ -11,7 +11,7 @@ import numpy as np
 from bert.data import text_files
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError, plural
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import InputExample
 
 # Lines that are answered together.

@@ -16,7 +16,7 @@ from bert.models import checkpoints, model_folder, run_record, task_file
 from bert.scripts.settings import wanted_splits
 from bert.tasks.classification import (
   glue,
-  labels as label_types,
+  label_types,
   tabular,
   task as classification,
 )

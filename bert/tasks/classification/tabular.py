@@ -14,7 +14,7 @@ from bert.data.tables import as_text, read_table, wrong_cell
 from bert.errors import UserError, listing, plural
 from bert.tasks.classification import seen_rows
 from bert.tasks.classification.examples import DataProcessor, InputExample
-from bert.tasks.classification.labels import (
+from bert.tasks.classification.label_types import (
   LABEL_SEPARATOR,
   Classification,
   LabelType,

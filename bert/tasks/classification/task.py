@@ -27,8 +27,8 @@ from bert.tasks.classification import (
   calibration,
   glue,
   initial_model,
-  labels as label_types,
-  page as classification_report,
+  label_types,
+  page,
   portable,
   prediction_files,
   tabular,
@@ -119,7 +119,7 @@ class ClassificationTask(Task):
 
   kind = "classification"
   Settings = ClassifierSettings
-  style = classification_report.STYLE
+  style = page.STYLE
 
   def __init__(
     self,
@@ -406,7 +406,7 @@ class ClassificationTask(Task):
 
   def score(
     self, rows: RowSet, answers: Iterable[Prediction]
-  ) -> classification_report.ClassifiedSet:
+  ) -> page.ClassifiedSet:
     label_type = self.label_type
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
     losses = label_type.per_example_loss(tf.constant(logits), label_ids).numpy()
@@ -416,7 +416,7 @@ class ClassificationTask(Task):
     loss = float(np.mean(losses, dtype=np.float64))
     results = metrics.compute(self.metrics, truth, predictions)
     results |= {"eval_loss": loss, "loss": loss}
-    return classification_report.ClassifiedSet(
+    return page.ClassifiedSet(
       rows.name,
       label_type,
       results,
@@ -470,9 +470,7 @@ class ClassificationTask(Task):
     path = os.path.join(self._submission_dir, task.submission[suffix])
     return {path: glue.submission_lines(task, predictions)}
 
-  def section(
-    self, key: str, evaluation: classification_report.ClassifiedSet
-  ) -> str:
+  def section(self, key: str, evaluation: page.ClassifiedSet) -> str:
     """The scores and errors, also of the model that the training began with."""
     if self._initial_folder:
       evaluation.initial, evaluation.num_new = initial_model.scores(
@@ -488,12 +486,10 @@ class ClassificationTask(Task):
     for name, (before, after) in (evaluation.initial or {}).items():
       line = f"{evaluation.name}: {name} {after:.4f}; that of the initial model"
       logging.info("%s is %.4f%s", line, before, left_out if new else "")
-    return classification_report.section(key, evaluation)
+    return page.section(key, evaluation)
 
   def finish(
-    self,
-    folder: str,
-    evaluations: Sequence[classification_report.ClassifiedSet],
+    self, folder: str, evaluations: Sequence[page.ClassifiedSet]
   ) -> None:
     """Writes dev_predictions.tsv, with the given labels."""
     for found in evaluations:

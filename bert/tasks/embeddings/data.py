@@ -10,7 +10,7 @@ import dataclasses
 from typing import NamedTuple
 
 from bert.data import tables
-from bert.tasks.classification.labels import as_number
+from bert.tasks.classification.label_types import as_number
 
 
 class Pair(NamedTuple):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert import layers
 from bert.contract import distillation
 from bert.errors import UserError
-from bert.tasks.embeddings import data as text_pairs
+from bert.tasks.embeddings import data
 
 LOSSES = ("ranking", "cosine", "cosent")
 
@@ -30,9 +30,7 @@ class Training:
   dimensions: tuple[int, ...] = ()
 
 
-def check(
-  training: Training, pairs: Sequence[text_pairs.Pair], size: int
-) -> None:
+def check(training: Training, pairs: Sequence[data.Pair], size: int) -> None:
   """Raises UserError if pairs and vectors of a size do not suit a Training."""
   wrong = [n for n in training.dimensions if not 0 < n <= size]
   if wrong:

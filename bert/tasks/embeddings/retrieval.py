@@ -15,7 +15,7 @@ from bert.contract.task import Evaluation
 from bert.data import files, tables
 from bert.data.top_k import Best
 from bert.errors import UserError, shortened
-from bert.tasks.embeddings import data as text_pairs, page
+from bert.tasks.embeddings import data, page
 
 # Names of the columns of BEIR's files; a corpus may also have titles.
 _ID, _TEXT, _TITLE = "_id", "text", "title"
@@ -55,7 +55,7 @@ class Ranked(Evaluation):
   scored: Sequence[page.Scored] = ()
 
 
-def of_pairs(pairs: Sequence[text_pairs.Pair]) -> Retrieval:
+def of_pairs(pairs: Sequence[data.Pair]) -> Retrieval:
   """The first texts as queries for the second ones, which are the corpus.
 
   The second texts of pairs with the label 0 are in the corpus, too. Several
@@ -86,7 +86,7 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
           f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
           f"or remove it"
         )
-    grade = text_pairs.score_of(row["score"], f"{where}: score")
+    grade = data.score_of(row["score"], f"{where}: score")
     if grade > 0:
       relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
   what = "row with a score above 0"
@@ -177,7 +177,7 @@ def _unit_vectors(vectors, texts, size=None):
 
 
 def cosines(
-  vectors: Vectors, pairs: Sequence[text_pairs.Pair], size: int | None = None
+  vectors: Vectors, pairs: Sequence[data.Pair], size: int | None = None
 ) -> np.ndarray:
   """The cosine of the texts of each pair, [N]; `vectors` are cut to a size."""
   columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)

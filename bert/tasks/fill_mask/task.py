@@ -21,7 +21,7 @@ from bert.data.text_words import check_has_words
 from bert.errors import UserError
 from bert.models import checkpoints
 from bert.models.resolve import Model
-from bert.tasks.pretraining import task as pretraining
+from bert.tasks.pretraining import task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class MaskTask(Task):
     self._config = model.config
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
-    return pretraining.variable_shapes(config, self._is_paired)
+    return task.variable_shapes(config, self._is_paired)
 
   def feature_spec(self, is_training: bool) -> records.Spec:
     return {
@@ -71,7 +71,7 @@ class MaskTask(Task):
 
   def head(self, ops, bert, features: Mapping) -> dict:
     label_ids = features["masked_lm_ids"]
-    _, losses, log_probs = pretraining.get_masked_lm_output(
+    _, losses, log_probs = task.get_masked_lm_output(
       self._config,
       bert.get_sequence_output(),
       bert.get_embedding_table(),
@@ -86,7 +86,7 @@ class MaskTask(Task):
       "log_prob": -losses,
     }
     if self._is_paired:
-      _, _, log_probs = pretraining.get_next_sentence_output(
+      _, _, log_probs = task.get_next_sentence_output(
         self._config, bert.get_pooled_output(), label_ids * 0
       )
       outputs["next_sentence"] = tf.exp(log_probs[:, 0])
@@ -214,7 +214,7 @@ def _check_heads(model):
   """Whether the checkpoint has the next-sentence head, too."""
   prefix = checkpoints.find_checkpoint(model.checkpoint)
   known = checkpoints.Checkpoint(prefix, weights_only=True)
-  shapes = pretraining.variable_shapes(model.config)
+  shapes = task.variable_shapes(model.config)
   missing = [name for name in shapes if name not in known]
   if any(name.startswith("cls/predictions") for name in missing):
     raise UserError(

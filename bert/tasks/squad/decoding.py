@@ -21,7 +21,7 @@ import numpy as np
 
 import tokenization
 from bert.data import files
-from bert.tasks.squad import data as squad
+from bert.tasks.squad import data
 from bert.tasks.squad.data import InputFeatures, SquadExample
 
 # The null odds of a question without any candidate. JSON has no infinity, and
@@ -217,7 +217,7 @@ def _text_finder(example, features, do_lower_case):
   Windows that do not know their pieces are aligned as in the original.
   """
   if all(feature.pieces for feature in features):
-    return lambda span: squad.join_words(
+    return lambda span: data.join_words(
       example.paragraph.context[slice(*_char_span(features, span))]
     )
 

@@ -26,11 +26,7 @@ from bert.data import files, records
 from bert.data.text_words import check_has_words
 from bert.errors import UserError, plural
 from bert.models import task_file
-from bert.tasks.squad import (
-  data as squad,
-  page as squad_report,
-  scores as squad_scoring,
-)
+from bert.tasks.squad import data, page, scores as squad_scoring
 from bert.tasks.squad.data import ReadingSettings
 from bert.tasks.squad.decoding import (
   NOTHING_ALLOWED,
@@ -81,7 +77,7 @@ class SquadSettings(DecodingSettings, ReadingSettings, Settings):
 class Answered(NamedTuple):
   """A question, and the Answer to it."""
 
-  example: squad.SquadExample
+  example: data.SquadExample
   answer: Answer
 
 
@@ -144,7 +140,7 @@ class SquadTask(Task):
     self._stores_threshold = stores_threshold and self._is_v2
     self._padding_competes = padding_competes
     if tokenizer:
-      self._make_windows = squad.WindowMaker(tokenizer, settings)
+      self._make_windows = data.WindowMaker(tokenizer, settings)
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
 
@@ -162,21 +158,19 @@ class SquadTask(Task):
       max_query_length=min(default.max_query_length, length // 4),
     )
 
-  def example(self, question: str, context: str) -> squad.SquadExample:
-    paragraph = squad.Paragraph.of(context)
+  def example(self, question: str, context: str) -> data.SquadExample:
+    paragraph = data.Paragraph.of(context)
     check_has_words(self.tokenizer, question, "the question")
     check_has_words(self.tokenizer, context, "the context")
-    return squad.SquadExample(
+    return data.SquadExample(
       "", question, paragraph.doc_tokens, paragraph=paragraph
     )
 
-  def rows(self, example: squad.SquadExample, is_training: bool) -> list:
-    return list(
-      map(squad.feature_row, self._make_windows(example, is_training))
-    )
+  def rows(self, example: data.SquadExample, is_training: bool) -> list:
+    return list(map(data.feature_row, self._make_windows(example, is_training)))
 
   def feature_spec(self, is_training: bool) -> dict:
-    return squad.feature_spec(self.settings.max_seq_length, is_training)
+    return data.feature_spec(self.settings.max_seq_length, is_training)
 
   def head_shapes(self, config: modeling.BertConfig) -> dict[str, list[int]]:
     """The output layer's weights [2, H] and bias [2]."""
@@ -202,17 +196,17 @@ class SquadTask(Task):
 
   soft_targets = output_axes
 
-  def unlabeled(self, path: str) -> Sequence[squad.SquadExample]:
+  def unlabeled(self, path: str) -> Sequence[data.SquadExample]:
     examples, _ = self._read(path, False)
     return examples
 
   def reading_with(self, other: Task) -> Task:
     reader = super().reading_with(other)
-    reader._make_windows = squad.WindowMaker(other.tokenizer, self.settings)
+    reader._make_windows = data.WindowMaker(other.tokenizer, self.settings)
     return reader
 
   def answer(
-    self, example: squad.SquadExample, predictions: Sequence[Mapping]
+    self, example: data.SquadExample, predictions: Sequence[Mapping]
   ) -> Answered:
     # The windows are made again, because records do not contain tokens.
     windows = self._make_windows(example, False)
@@ -257,12 +251,12 @@ class SquadTask(Task):
   def _read_file(self, path, is_training):
     """The questions of a file, or a pipe, and the SHA-256 of its text."""
     digest = hashlib.sha256()
-    examples = squad.read_squad_examples(
+    examples = data.read_squad_examples(
       path, is_training, self._is_v2, digest.update
     )
     return examples, digest.hexdigest()
 
-  def examples(self, split: str) -> dict[str, Sequence[squad.SquadExample]]:
+  def examples(self, split: str) -> dict[str, Sequence[data.SquadExample]]:
     path = self.paths[split]
     examples, _ = self._read(path, split == "train")
     is_scored = squad_scoring.has_answers(examples, self._is_v2)
@@ -345,7 +339,7 @@ class SquadTask(Task):
     scores = {**evaluation.results, **evaluation.details}
     del scores["predict_file"]
     evaluation.details[_PREDICTIONS_KEY] = os.path.basename(path)
-    squad_report.write_page(
+    page.write_page(
       os.path.join(folder, "answer.html"),
       f"{self.name}: {os.path.basename(os.path.abspath(folder))}",
       [

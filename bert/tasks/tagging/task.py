@@ -26,11 +26,7 @@ from bert.data import files, records, text_words
 from bert.errors import plural
 from bert.models import huggingface_config
 from bert.tasks.classification.examples import content_hash
-from bert.tasks.tagging import (
-  entities,
-  page as tagging_report,
-  rows as tagged_rows,
-)
+from bert.tasks.tagging import entities, page, rows as tagged_rows
 from bert.tasks.tagging.data import Sentence
 from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
 
@@ -66,8 +62,8 @@ class TaggingTask(Task):
   name = "NER"
   needs_pooler = False
   truncates = False
-  style = tagging_report.STYLE
-  section = staticmethod(tagging_report.section)
+  style = page.STYLE
+  section = staticmethod(page.section)
 
   def __init__(
     self,

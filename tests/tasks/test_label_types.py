@@ -12,7 +12,7 @@ from scipy import special
 from sklearn import metrics
 from sklearn.utils.class_weight import compute_class_weight
 
-from bert.tasks.classification import labels as label_types
+from bert.tasks.classification import label_types
 
 THREE = ["red", "green", "blue"]
 # Within what `log_loss` takes as it is: it clips at float64's epsilon.
