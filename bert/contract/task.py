@@ -61,10 +61,9 @@ class RowSet:
   split: str  # "train", "dev" or "test"
   suffix: str  # part of the names of its result files, such as "_mm"
   examples: Sequence | None  # None if the data come as rows
-  input_fn: inputs.InputFn
   num_rows: int
   rows_per_example: np.ndarray | None = None  # int [examples]; None for one
-  # Returns the rows that `input_fn` reads.
+  # Returns the rows; None where only the examples are known.
   read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
   transform: inputs.Transform | None = None  # of rows as they are read
 
@@ -438,5 +437,5 @@ def _part(example, name):
 def score_rows(task: Task, rows: Sequence[Mapping]) -> dict[str, float]:
   """The metrics of predictions by name, of one row per example."""
   answers = (task.answer(None, [row]) for row in rows)
-  row_set = RowSet("dev", "", None, None, len(rows))
+  row_set = RowSet("dev", "", None, len(rows))
   return task.score(row_set, answers).results

@@ -190,8 +190,9 @@ def _measure(experiment, row_sets):
   update = make_update(experiment, row_sets)
   make_model_fn = model_fn_maker(experiment, update)
   model = estimator.Estimator(make_model_fn(), settings.run_config())
-  pads = with_params(rows.input_fn, pad_to_max_length=True)
-  batch = next(iter(pads({"batch_size": 8 * settings.num_replicas})))
+  input_fn = train_input_fn(experiment, rows)
+  padded = with_params(input_fn, pad_to_max_length=True)
+  batch = next(iter(padded({"batch_size": 8 * settings.num_replicas})))
   estimate = Estimate(
     num_steps=update.num_train_steps,
     batch_size=settings.train_batch_size,
@@ -217,8 +218,7 @@ def _measure(experiment, row_sets):
   # The peak is that of a batch whose longest row has the full length.
   memory.reset_peak()
   earlier = memory.peak_bytes()
-  size, input_fn = settings.train_batch_size, train_input_fn(experiment, rows)
-  padded = with_params(input_fn, pad_to_max_length=True)
+  size = settings.train_batch_size
   model.time_steps(padded, size, 0)
   peak = memory.peak_bytes()
   seconds = model.time_steps(input_fn, size, 20)

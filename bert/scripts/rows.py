@@ -90,7 +90,6 @@ def _write_rows(experiment, row_sets, split, suffix, examples):
     split,
     suffix,
     examples,
-    input_fn=inputs.input_fn_from_rows(read, is_training),
     num_rows=num_rows,
     rows_per_example=None if has_one_each else np.array(counts, np.int64),
     read=read,

@@ -13,7 +13,7 @@ from absl import logging
 import optimization
 from bert.contract.task import RowSet
 from bert.data import files
-from bert.engine import runner
+from bert.engine import inputs, runner
 from bert.engine.graph_encoder import GraphEncoder
 from bert.engine.inputs import InputFn
 from bert.engine.programs import ModelFn
@@ -69,13 +69,16 @@ def model_fn_maker(
 
 
 def train_input_fn(experiment: Experiment, rows: RowSet) -> InputFn:
-  """The input of a training, as its task needs it."""
+  """The batches of a training, as its task needs them."""
   changes, task = {}, experiment.task
+  input_fn = inputs.input_fn_from_rows(
+    rows.read, True, transform=rows.transform
+  )
   if experiment.settings.pad_to_max_length is None and task.pads_training:
     changes["pad_to_max_length"] = True
   if task.spans_batch:  # Rows of all lengths are compared.
     changes["by_length"] = False
-  return with_params(rows.input_fn, **changes)
+  return with_params(input_fn, **changes)
 
 
 def with_params(input_fn: InputFn, **changes) -> InputFn:

@@ -133,7 +133,7 @@ class TestOutputs:
     np.testing.assert_allclose(found, losses * BALANCED, 1e-4)
     label_ids = LABEL_IDS["classification"]
     answers = map(Prediction, outputs["logits"].numpy(), label_ids)
-    rows = RowSet("dev", "", None, None, 4)
+    rows = RowSet("dev", "", None, 4)
     results = task.score(rows, answers).results
     assert results["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-4)
 
@@ -157,7 +157,7 @@ class TestOutputs:
     counts = list(map(len, task.features(examples, True)))
     assert counts == [2, 1, 1]
     with caplog.at_level("INFO", logger="absl"):
-      task.log_data({"train": [RowSet("train", "", examples, None, 4)]})
+      task.log_data({"train": [RowSet("train", "", examples, 4)]})
     # 4 rows / (3 labels * rows of the label).
     assert "Label weights: red 0.667, green 1.33, blue 1.33\n" in caplog.text
 
@@ -328,7 +328,7 @@ class TestScore:
       task.answer(None, [{"logits": row, "label_ids": ids}])
       for row, ids in zip(logits, label_ids, strict=True)
     )
-    results = task.score(RowSet("dev", "", None, None, 4), answers).results
+    results = task.score(RowSet("dev", "", None, 4), answers).results
     loss = np.mean(losses_by_hand(kind, logits))
     # Of sets of labels, 101 011 110 100 are given for 101 000 111 010.
     expected = {
@@ -345,17 +345,17 @@ class TestScore:
     names = [*LABELS, *LABELS[:-1]] * 5 + LABELS[-1:] * (count - 5)
     train = [InputExample("", "a", None, name) for name in names]
     task = make_task()
-    task.log_data({"train": [RowSet("train", "", train, None, 0)]})
+    task.log_data({"train": [RowSet("train", "", train, 0)]})
     row = {"logits": np.zeros(len(LABELS), np.float32), "label_ids": 0}
     answers = iter([task.answer(None, [row])])
-    dev = task.score(RowSet("dev", "", None, None, 1), answers)
+    dev = task.score(RowSet("dev", "", None, 1), answers)
     assert dev.can_balance == wanted
 
 
 def write(task, folder, logits):
   """Writes what a task predicts for a text from its logits."""
   example = InputExample("a", "text")
-  rows = RowSet("test", "", [example], None, 1)
+  rows = RowSet("test", "", [example], 1)
   row = {"logits": np.array(logits, np.float32), "label_ids": 0}
   task.write(str(folder), rows, iter([task.answer(example, [row])]))
 

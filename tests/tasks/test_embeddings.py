@@ -73,7 +73,7 @@ def evaluate(pairs, searched=None):
     Training(),
   )
   (texts,) = task.examples("dev").values()
-  rows = RowSet("dev", "", texts, None, len(texts))
+  rows = RowSet("dev", "", texts, len(texts))
   answers = (np.array(VECTORS[text], np.float32) for text in texts)
   return task, task.score(rows, answers)
 

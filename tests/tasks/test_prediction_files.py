@@ -48,7 +48,7 @@ class TestWritePredictions:
 
   def write(self, folder, examples, logits, suffix=""):
     settings = ClassifierSettings().with_label_type(self.label_type)
-    rows = RowSet("test", suffix, examples, None, len(examples))
+    rows = RowSet("test", suffix, examples, len(examples))
     answers = (Prediction(row, 0) for row in logits)
     ClassificationTask(settings).write(str(folder), rows, answers)
 

@@ -196,7 +196,7 @@ def test_a_training_on_seen_rows_needs_a_development_file(
   # The user may still pass them.
   asked = next_request(tmp_path, {**table, "dev_file": str(path)})
   task, found = train(asked)
-  sets = {split: [RowSet(split, "", found[split], None, 0)] for split in found}
+  sets = {split: [RowSet(split, "", found[split], 0)] for split in found}
   task.log_data(sets)
   assert "was trained on 30 of the 30 development examples" in caplog.text
 

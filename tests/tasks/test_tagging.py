@@ -135,7 +135,7 @@ def test_predictions_keep_the_columns(tmp_path, tokenizer):
       probabilities=[0.1, 0.5],
     ),
   )
-  rows = RowSet("test", "", sentences, None, 2)
+  rows = RowSet("test", "", sentences, 2)
   for name in ("test_predictions.txt", "entities.jsonl"):
     (tmp_path / name).write_text("old")
   task.write(str(tmp_path), rows, iter(answers))

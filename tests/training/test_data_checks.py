@@ -34,7 +34,7 @@ def row_set(ids, labels=None, feature=None, split="train", **changes):
     ],
     spec,
   )
-  return RowSet(split, "", ids, None, len(ids), read=lambda: rows, **changes)
+  return RowSet(split, "", ids, len(ids), read=lambda: rows, **changes)
 
 
 def task(**attributes):
@@ -130,9 +130,7 @@ def test_examples_in_both_sets(caplog):
   """Their texts are compared, whatever labels and white space they have."""
   texts = [["a b", "a", "b"], ["a  b ", "c", "b", "A"], ["c"]]
   train, dev, other = (
-    RowSet(
-      split, "", [{"text": t, "label": n} for n, t in enumerate(of)], None, 0
-    )
+    RowSet(split, "", [{"text": t, "label": n} for n, t in enumerate(of)], 0)
     for split, of in zip(("train", "dev", "dev"), texts, strict=True)
   )
   named = task(name="Some")

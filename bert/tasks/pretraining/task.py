@@ -162,8 +162,7 @@ class PretrainingTask(Task):
     count = len(found)
     if not is_training:
       count = min(count, self._max_eval_rows or count)
-    input_fn = inputs.input_fn_from_rows(found, is_training, transform=mask)
-    return [RowSet(split, "", None, input_fn, count, read=read, transform=mask)]
+    return [RowSet(split, "", None, count, read=read, transform=mask)]
 
   def data_hashes(self) -> dict[str, str]:
     hashes = {s: read().fingerprint for s, read in self._read.items()}
