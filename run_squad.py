@@ -14,7 +14,6 @@ For SQuAD 2.0, add --version_2_with_negative=True.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from bert.engine.loaded_model import LoadedModel
 from bert.engine.programs import ModelFn
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
-from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.models import checkpoints, model_folder, task_file
 from bert.scripts import script, startup, terminal
 from bert.scripts.experiment import Experiment
 from bert.scripts.settings import (
@@ -35,13 +34,11 @@ from bert.scripts.settings import (
   engine_options,
   find_weights,
   load_model,
-  wanted_splits,
 )
 from bert.tasks.squad import task as squad_model
 from bert.tasks.squad.data import (
   FeatureWriter,
   InputFeatures,
-  ReadingSettings,
   SquadExample,
   convert_examples_to_features,
   feature_spec,
@@ -52,7 +49,7 @@ from bert.tasks.squad.decoding import (
   get_final_text,
   write_predictions,
 )
-from bert.tasks.squad.task import SquadSettings, SquadTask
+from bert.tasks.squad.task import SquadSettings, SquadTask, file_flags
 from bert.training.model_fn import ModelOptions, build_model_fn
 
 if TYPE_CHECKING:
@@ -163,69 +160,24 @@ FLAGS = table(
 # fmt: on
 
 
-def splits(flags: Flags) -> dict[str, str]:
-  """The data splits that are read, each with the flag of its file."""
-  return {
-    split: "train_file" if split == "train" else "predict_file"
-    for split in wanted_splits(flags)
-  }
-
-
 def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files."""
   check_fine_tuning(flags, ["interactive"])
-  for name in dict.fromkeys(splits(flags).values()):
+  for name in dict.fromkeys(file_flags(flags).values()):
     flags.require(name)
     flags.require_file(name)
 
 
-def squad_settings(flags: Flags, folder: str | None) -> SquadSettings:
-  """The settings of the flags; by default those of the model in a folder."""
-  names = {field.name for field in dataclasses.fields(SquadSettings)}
-  names -= {"null_score_diff_threshold", "init_checkpoint"}
-  given = flags.given_of(names)
-  trained = SquadSettings()
-  if folder and not flags.do_train:
-    kind, _ = task_file.read(folder)
-    if kind or "max_seq_length" not in given:
-      trained = task_file.load(SquadTask, folder, is_required=False)
-  settings = dataclasses.replace(trained, **given)
-  settings.room_for_text(settings.max_query_length)
-  return settings
-
-
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, folder = find_weights(flags)
-  squad_task = squad_settings(flags, folder)
+  init_checkpoint, _ = find_weights(flags)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
-  weights = None
-  if not flags.do_train and folder != flags.output_dir:
-    weights = run_record.hash_of_weights(init_checkpoint)
-  own = model_folder.own_checkpoint(flags.output_dir, init_checkpoint)
-  threshold = squad_model.stored_threshold(flags.output_dir)
-  task = SquadTask(
-    dataclasses.replace(squad_task, null_score_diff_threshold=threshold),
-    model.tokenizer,
-    {split: flags[flag] for split, flag in splits(flags).items()},
-    squad_model.parse_threshold(flags.null_score_diff_threshold),
-    # Weights that are trained now need a threshold of their own.
-    [flags.output_dir, None if flags.do_train else folder],
-    weights,
-    stores_threshold=flags.do_train
-    or own in (None, checkpoints.final_checkpoint(flags.output_dir)),
-    padding_competes=flags.pad_to_max_length is not False,
-    epoch_counts_rows=flags.count_steps_on_windows,
-  )
-  reading = [field.name for field in dataclasses.fields(ReadingSettings)]
   return script.experiment(
     flags,
-    task,
+    SquadTask.from_flags(flags, model),
     model,
     init_checkpoint,
-    splits(flags),
     do_eval=flags.do_eval and not flags.do_predict,  # Which scores, too.
-    **{name: getattr(squad_task, name) for name in reading},
   )
 
 
@@ -233,8 +185,8 @@ def load_reader(flags: Flags) -> LoadedModel:
   """The model in --output_dir or --init_checkpoint, to ask."""
   task_file.check_is_complete(flags.output_dir)
   checkpoint, folder = find_weights(flags)
-  settings = squad_settings(flags, folder)
   model = load_model(flags, flags.output_dir, checkpoint, do_train=False)
+  settings = SquadTask.settings_of_run(flags, model)
   own = model_folder.own_checkpoint(folder, checkpoint)
   model = model._replace(checkpoint=own or checkpoints.find_checkpoint(folder))
   threshold = squad_model.parse_threshold(flags.null_score_diff_threshold)

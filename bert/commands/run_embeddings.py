@@ -10,21 +10,15 @@ that answers it. The trained model is used by extract_features.py,
 search_texts.py, serve.py and bert.load.
 """
 
-import dataclasses
-
 from bert.flags import flag_table
+from bert.flags.flag_table import wanted_splits
 from bert.flags.values import PATH, POSITIVE, Check, Flag, Flags, table
-from bert.models import task_file
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import (
-  check_fine_tuning,
-  find_weights,
-  load_model,
-  wanted_splits,
-)
-from bert.tasks.embeddings import data, losses, retrieval, task as embeddings
-from bert.tasks.embeddings.vectors import VectorSettings, VectorTask
+from bert.scripts.settings import check_fine_tuning, find_weights, load_model
+from bert.tasks.embeddings import losses, retrieval
+from bert.tasks.embeddings.task import EmbeddingTask
+from bert.tasks.embeddings.vectors import VectorTask
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len")
 
@@ -33,7 +27,6 @@ _SIZES = Check(
   "whole numbers, such as 384,192",
   lambda sizes: all(str(size).isdecimal() for size in sizes),
 )
-_RETRIEVAL = ("queries_file", "corpus_file", "qrels_file")
 
 # fmt: off
 FLAGS = table(
@@ -108,70 +101,24 @@ def check_flags(flags: Flags) -> None:
   """Checks the flags that do not depend on files."""
   check_fine_tuning(flags, [])
   flags.check_exclusive("score_column", "label_column")
-  searches = any(flags[name] for name in _RETRIEVAL)
+  searches = any(flags[name] for name in retrieval.FILES)
   for split in wanted_splits(flags):
     names = [f"{split}_file"]
     if split == "dev" and searches:
       flags.check_exclusive("dev_file", "qrels_file")
-      names = _RETRIEVAL
+      names = retrieval.FILES
     flags.require(*names)
     for name in names:
       flags.require_file(name)
 
 
-def read_settings(flags: Flags, folder: str | None) -> VectorSettings:
-  """The settings from the flags, or else from the model in a folder."""
-  trained = task_file.load(VectorTask, folder, is_required=False)
-  if not folder or task_file.read(folder)[0] != VectorTask.kind:
-    trained = dataclasses.replace(trained, pooling="mean", normalize=True)
-  prompts = dict(trained.prompts)
-  for name in ("query", "document"):
-    if f"{name}_prompt" in flags.given:
-      prompts[name] = flags[f"{name}_prompt"]
-  return dataclasses.replace(
-    trained,
-    prompts=tuple((name, text) for name, text in prompts.items() if text),
-    **flags.given_of(("max_seq_length", "pooling", "normalize")),
-  )
-
-
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, folder = find_weights(flags)
-  settings = read_settings(flags, folder)
+  init_checkpoint, _ = find_weights(flags)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
-  names = (field.name for field in dataclasses.fields(data.Columns))
-  columns = data.Columns(**{name: flags[name] for name in names})
-  splits = wanted_splits(flags)
-  paths = {split: flags[f"{split}_file"] for split in splits}
-  paths = {split: path for split, path in paths.items() if path}
-  pairs = {
-    split: data.read_pairs(path, columns, split)
-    for split, path in paths.items()
-  }
-  training = losses.Training(
-    flags.loss or ("cosent" if flags.score_column else "ranking"),
-    flags.scale,
-    flags.both_directions,
-    tuple(map(int, flags.dimensions)),
-  )
-  if "train" in pairs:
-    losses.check(training, pairs["train"], model.config.hidden_size)
-  searched = None
-  if "dev" in splits and "dev" not in pairs:
-    searched = retrieval.read(*(flags[name] for name in _RETRIEVAL))
-    paths["dev"] = flags.qrels_file
-  task = embeddings.EmbeddingTask(
-    settings, model.tokenizer, pairs, searched, training, paths
-  )
+  task = EmbeddingTask.from_flags(flags, model)
   return script.experiment(
-    flags,
-    task,
-    model,
-    init_checkpoint,
-    loss=training.loss,
-    pooling=settings.pooling,
-    normalize=settings.normalize,
+    flags, task, model, init_checkpoint, loss=task.training.loss
   )
 
 

@@ -32,11 +32,13 @@ from bert.contract import batch_means, distillation
 from bert.contract.distillation import Distillation
 from bert.data import files, records, sequences, text_files
 from bert.errors import UserError, listing, plural
+from bert.flags.flag_table import wanted_splits
 from bert.layers import POOLER
 from bert.reports import verdict
 
 if TYPE_CHECKING:
   from bert.engine import inputs, record_files
+  from bert.flags.values import Flags
   from bert.models import huggingface_config
   from bert.models.resolve import Model
 
@@ -91,6 +93,13 @@ class Settings:
 
   max_seq_length: int = 128  # of a row in word pieces
   fixed = ("labels",)  # no options of `bert.load`; no field of the dataclass
+
+  @classmethod
+  def flag_fields(cls) -> list[dataclasses.Field]:
+    """The fields of single values, which flags may set."""
+    kinds = (bool, int, float, str)
+    fields = dataclasses.fields(cls)
+    return [field for field in fields if isinstance(field.default, kinds)]
 
   def check(self) -> None:
     """Raises ValueError if a value is wrong."""
@@ -156,6 +165,19 @@ class Task:
     return getattr(self.settings, "labels", ())
 
   # From files to rows.
+
+  @classmethod
+  def from_flags(cls, flags: Flags, model: Model) -> Task:
+    """The task of a run, with its settings and files.
+
+    A trained model that is used, and not trained, has the settings that are not
+    given. `model` is the one that the run starts from or uses.
+    """
+    settings = cls.Settings() if flags.do_train else model.settings(cls)
+    given = flags.given_of(field.name for field in cls.Settings.flag_fields())
+    paths = {split: flags[f"{split}_file"] for split in wanted_splits(flags)}
+    settings = dataclasses.replace(settings, **given)
+    return cls(settings, model.tokenizer, paths)
 
   def examples(self, split: str) -> Mapping[str, Sequence]:
     """The data sets of a split: dict from suffix of result files to examples.

@@ -8,10 +8,12 @@ A script takes groups of them, changes some, and adds its own:
 # A row is easier to read in few lines.
 # fmt: off
 
+import itertools
+
 from bert import runtimes
 from bert.data import text_files
 from bert.flags.values import COUNT, FRACTION, PATH, POSITIVE, PROPORTION
-from bert.flags.values import SHARE, Check, Flag, at_least
+from bert.flags.values import SHARE, Check, Flag, Flags, at_least
 from bert.optimizer_settings import Optimization
 
 OFFLINE = Flag("offline", False,
@@ -350,3 +352,16 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
       help=f"{PRECISION.help} int8 is for a trained model with --runtime, and "
       "not for training."),
   )
+
+
+def asks_to_evaluate(flags: Flags) -> bool:
+  """Whether the flags ask for evaluations during training."""
+  names = ("eval_steps", "keep_best", "early_stopping_patience")
+  return any(map(flags.get, names))
+
+
+def wanted_splits(flags: Flags) -> list[str]:
+  """The data splits that the flags of a fine-tuning run need."""
+  evaluates = flags.do_eval or (flags.do_train and asks_to_evaluate(flags))
+  wanted = flags.do_train, evaluates, flags.do_predict
+  return list(itertools.compress(("train", "dev", "test"), wanted))

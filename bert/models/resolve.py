@@ -22,6 +22,7 @@ from bert.errors import UserError, check_given
 
 if TYPE_CHECKING:
   import modeling
+  from bert.contract.task import Settings, Task
 
 _CONFIG_NAME = "bert_config.json"
 
@@ -94,6 +95,12 @@ class Model(NamedTuple):
     names = ("vocab_file", "spm_model_file", "do_lower_case")
     found = {name: getattr(self, name) for name in names}
     return {**found, "bert_config_file": self.config_file}
+
+  def settings(self, task: type[Task], is_required: bool = True) -> Settings:
+    """What the folder remembers of a task; see `task_file.load`."""
+    from bert.models import task_file
+
+    return task_file.load(task, self.folder, is_required)
 
   def sequence_length(self, given: int | None, default: int) -> int:
     """A length that is given; by default, less for a model of few positions."""

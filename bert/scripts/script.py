@@ -1,7 +1,6 @@
 """The script of a task whose examples are in a file for each split."""
 
 import collections
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ from bert.contract.task import Task
 from bert.data import files, folder_lock, text_files
 from bert.engine import loaded_model
 from bert.flags import flag_table
+from bert.flags.flag_table import wanted_splits
 from bert.flags.values import PATH, Flag, Flags, Table, table
 from bert.models import model_folder, task_file
 from bert.models.resolve import Model
@@ -27,7 +27,6 @@ from bert.scripts.settings import (
   engine_options,
   find_weights,
   load_model,
-  wanted_splits,
 )
 
 # fmt: off
@@ -51,16 +50,9 @@ def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
     else Flag(
       field.name, field.default, "Setting of the task.", fixed_by="task"
     )
-    for field in _single_values(task)
+    for field in task.Settings.flag_fields()
   ]
   return table(found.values(), settings, rows)
-
-
-def _single_values(task):
-  """The fields of the settings that are flags."""
-  kinds = (bool, int, float, str)
-  fields = dataclasses.fields(task.Settings)
-  return [field for field in fields if isinstance(field.default, kinds)]
 
 
 def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
@@ -92,10 +84,14 @@ def experiment(
   **changes,
 ) -> Experiment:
   """The Experiment of a task, with other values of flags as `changes`."""
-  length = task.settings.max_seq_length
-  model.check_length(length)
+  model.check_length(task.settings.max_seq_length)
   splits = wanted_splits(flags) if splits is None else splits
-  changes = {**model.flags(), "max_seq_length": length, **changes}
+  fixed = {
+    name: value
+    for name, value in vars(task.settings).items()
+    if name in flags and flags.rows[name].fixed_by == "task"
+  }
+  changes = {**model.flags(), **fixed, **changes}
   settings = RunSettings(
     flags, splits, init_checkpoint=init_checkpoint, **changes
   )
@@ -192,15 +188,9 @@ def ask(
 
 def plan(flags: Flags, task: type[Task]) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, folder = find_weights(flags)
-  trained = task.Settings()
-  if not flags.do_train:
-    trained = task_file.load(task, folder)
-  given = flags.given_of(field.name for field in _single_values(task))
-  settings = dataclasses.replace(trained, **given)
+  init_checkpoint, _ = find_weights(flags)
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
-  paths = {split: flags[f"{split}_file"] for split in wanted_splits(flags)}
-  made = task(settings, model.tokenizer, paths)
+  made = task.from_flags(flags, model)
   return experiment(flags, made, model, init_checkpoint)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import os
 from collections.abc import Iterable
 
@@ -44,7 +43,8 @@ class RunSettings:
     vars(self).update(self.flags.values)
     self.splits = tuple(splits)
     self.do_train = "train" in self.splits
-    self.evaluates_in_training = self.do_train and asks_to_evaluate(flags)
+    evaluates = flag_table.asks_to_evaluate(flags)
+    self.evaluates_in_training = self.do_train and evaluates
     self._cluster = devices.read_cluster(os.environ.get("TF_CONFIG"))
     self._kind = devices.choose(
       flags.distribution_strategy, flags.use_tpu, self._cluster
@@ -151,19 +151,6 @@ class RunSettings:
     )
 
 
-def asks_to_evaluate(flags: Flags) -> bool:
-  """Whether the flags ask for evaluations during training."""
-  names = ("eval_steps", "keep_best", "early_stopping_patience")
-  return any(map(flags.get, names))
-
-
-def wanted_splits(flags: Flags) -> list[str]:
-  """The data splits that the flags of a fine-tuning run need."""
-  evaluates = flags.do_eval or (flags.do_train and asks_to_evaluate(flags))
-  wanted = flags.do_train, evaluates, flags.do_predict
-  return list(itertools.compress(("train", "dev", "test"), wanted))
-
-
 def check_devices(flags: Flags) -> bool:
   """Whether to run on a TPU."""
   if not (flags.use_tpu or flags.get("distribution_strategy") == "tpu"):
@@ -201,7 +188,7 @@ def check_fine_tuning(
   `questions` are the flags that ask a trained model instead, and `runs` is what
   is done beside the splits that are read.
   """
-  splits = wanted_splits(flags)
+  splits = flag_table.wanted_splits(flags)
   for name in ("runtime", "precision") if flags.do_train else ():
     if flags[name] not in (runtimes.TENSORFLOW, *runtimes.PRECISIONS):
       raise UserError(
@@ -265,16 +252,18 @@ def load_model(
 ) -> Model:
   """The model that a run starts from or uses, as the flags change it.
 
-  A run that does not train prefers the weights in `output_dir`.
+  A run that does not train prefers the weights in `output_dir`. The settings of
+  the model are those of a training in that folder, too.
   """
   source = init_checkpoint
+  folder = model_folder.weights_folder(output_dir, init_checkpoint)
   if not do_train:
-    folder = model_folder.weights_folder(output_dir, init_checkpoint)
     if not folder:
       raise no_trained_model(output_dir, init_checkpoint)
     source = folder if folder == output_dir else source
   overrides = Overrides.of(flags.given)
-  return resolve(source, overrides, do_train, needs_tokenizer)
+  model = resolve(source, overrides, do_train, needs_tokenizer)
+  return model._replace(folder=folder or "")
 
 
 def no_trained_model(output_dir: str, init_checkpoint: str | None) -> UserError:

@@ -9,7 +9,7 @@ from bert.contract.task import RowSet
 from bert.errors import UserError
 from bert.flags.values import Flags
 from bert.models import task_file
-from bert.scripts.settings import wanted_splits
+from bert.flags.flag_table import wanted_splits
 from bert.tasks.classification import glue, label_types, runs
 from bert.tasks.classification.task import ClassifierSettings
 

@@ -13,7 +13,7 @@ import tokenization
 from bert.errors import UserError
 from bert.flags.values import Flags
 from bert.models import checkpoints, model_folder, run_record, task_file
-from bert.scripts.settings import wanted_splits
+from bert.flags.flag_table import wanted_splits
 from bert.tasks.classification import (
   glue,
   label_types,

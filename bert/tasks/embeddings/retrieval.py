@@ -29,6 +29,9 @@ Vectors = Mapping[str, np.ndarray]  # From a text to its vector [D].
 # Queries that are compared with the corpus at a time, and documents.
 _QUERIES, _DOCUMENTS = 256, 16384
 
+# The flags of the files to search.
+FILES = ("queries_file", "corpus_file", "qrels_file")
+
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:

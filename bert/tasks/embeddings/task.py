@@ -22,8 +22,16 @@ from bert.contract.distillation import IS_LABELED, PREFIX
 from bert.contract.task import RowSet
 from bert.data import files, records, sequences
 from bert.errors import plural
+from bert.flags.flag_table import wanted_splits
+from bert.flags.values import Flags
+from bert.models import task_file
 from bert.models.resolve import Model
-from bert.tasks.embeddings import losses as embedding_losses, page, retrieval
+from bert.tasks.embeddings import (
+  data,
+  losses as embedding_losses,
+  page,
+  retrieval,
+)
 from bert.tasks.embeddings.data import Pair
 from bert.tasks.embeddings.losses import Training
 from bert.tasks.embeddings.retrieval import Ranked, Retrieval
@@ -69,7 +77,7 @@ class EmbeddingTask(VectorTask):
   ):
     super().__init__(settings, tokenizer, paths)
     self.inputs = self.inputs[:2]  # The prompt is that of the column.
-    self._training = training or Training()
+    self.training = training or Training()
     self._prompts = [
       settings.prompt_text(settings.prompt_of(*names))
       for names in (QUERY_PROMPTS, DOCUMENT_PROMPTS)
@@ -80,7 +88,7 @@ class EmbeddingTask(VectorTask):
     }
     # These get their prompts in `rows`, because a teacher has others.
     train = self._pairs["train"] = list((pairs or {}).get("train", ()))
-    if self._training.loss == "ranking":
+    if self.training.loss == "ranking":
       train[:] = [pair for pair in train if pair.score != 0]
     dev = self._pairs.get("dev", ())
     self._is_scored = not {pair.score for pair in dev} <= {None, 0.0, 1.0}
@@ -92,6 +100,32 @@ class EmbeddingTask(VectorTask):
     self._num_texts = 2 + max(counts, default=0)
     self._ids = {}  # Of the texts in training.
     self._teacher_size = None
+
+  @classmethod
+  def from_flags(cls, flags: Flags, model: Model) -> EmbeddingTask:
+    names = (field.name for field in dataclasses.fields(data.Columns))
+    columns = data.Columns(**{name: flags[name] for name in names})
+    splits = wanted_splits(flags)
+    paths = {split: flags[f"{split}_file"] for split in splits}
+    paths = {split: path for split, path in paths.items() if path}
+    pairs = {
+      split: data.read_pairs(path, columns, split)
+      for split, path in paths.items()
+    }
+    training = Training(
+      flags.loss or ("cosent" if flags.score_column else "ranking"),
+      flags.scale,
+      flags.both_directions,
+      tuple(map(int, flags.dimensions)),
+    )
+    if "train" in pairs:
+      embedding_losses.check(training, pairs["train"], model.config.hidden_size)
+    searched = None
+    if "dev" in splits and "dev" not in pairs:
+      searched = retrieval.read(*(flags[name] for name in retrieval.FILES))
+      paths["dev"] = flags.qrels_file
+    settings = _settings_of_run(flags, model)
+    return cls(settings, model.tokenizer, pairs, searched, training, paths)
 
   # Data.
 
@@ -174,7 +208,7 @@ class EmbeddingTask(VectorTask):
   ) -> tf.Tensor:
     """How differently vectors of length 1 compare the texts, float [B]."""
     targets = ops.TensorOps().unit_length(features[PREFIX + "vectors"])
-    ids, scale = features[_TEXT_IDS], self._training.scale
+    ids, scale = features[_TEXT_IDS], self.training.scale
     losses = [
       embedding_losses.similarity_divergence(
         vectors, targets, ids, scale, temperature
@@ -195,7 +229,7 @@ class EmbeddingTask(VectorTask):
     """The mean over the sizes of the loss of the whole batch, a scalar."""
     fields = [features.get(n) for n in (_TEXT_IDS, _SCORE, IS_LABELED)]
     losses = [
-      embedding_losses.compute(self._training, vectors, *fields)
+      embedding_losses.compute(self.training, vectors, *fields)
       for vectors in self._unit_vectors(outputs)
     ]
     return tf.add_n(losses) / len(losses)
@@ -204,7 +238,7 @@ class EmbeddingTask(VectorTask):
     """The vectors cut to each of the sizes, to length 1."""
     if _UNIT_VECTORS not in outputs:  # Both losses share them.
       vectors, unit_length = outputs["vectors"], ops.TensorOps().unit_length
-      sizes = self._training.dimensions or (vectors.shape[-1],)
+      sizes = self.training.dimensions or (vectors.shape[-1],)
       outputs[_UNIT_VECTORS] = [unit_length(vectors[..., :n]) for n in sizes]
     return outputs[_UNIT_VECTORS]
 
@@ -216,7 +250,7 @@ class EmbeddingTask(VectorTask):
   def score(self, rows: RowSet, answers: Iterable[np.ndarray]) -> Ranked:
     vectors = dict(zip(rows.examples, answers, strict=True))
     whole = self._score(vectors, None)
-    for size in self._training.dimensions:
+    for size in self.training.dimensions:
       cut = self._score(vectors, size)
       whole.results |= {f"{n}_dim_{size}": x for n, x in cut.results.items()}
     return whole
@@ -250,3 +284,20 @@ class EmbeddingTask(VectorTask):
         fields["similarity"] = round(float(cosine), 6)
         writer.write(json.dumps(fields, ensure_ascii=False) + "\n")
     logging.info("%s: %s", path, plural(len(pairs), "line"))
+
+
+def _settings_of_run(flags, model):
+  """The settings of the flags, or else of the initial or trained model."""
+  trained = model.settings(VectorTask, is_required=False)
+  folder = model.folder
+  if not folder or task_file.read(folder)[0] != VectorTask.kind:
+    trained = dataclasses.replace(trained, pooling="mean", normalize=True)
+  prompts = dict(trained.prompts)
+  for name in ("query", "document"):
+    if f"{name}_prompt" in flags.given:
+      prompts[name] = flags[f"{name}_prompt"]
+  return dataclasses.replace(
+    trained,
+    prompts=tuple((name, text) for name, text in prompts.items() if text),
+    **flags.given_of(("max_seq_length", "pooling", "normalize")),
+  )

@@ -25,7 +25,10 @@ from bert.contract.task import Evaluation, Field, RowSet, Settings, Task
 from bert.data import files, records
 from bert.data.text_words import check_has_words
 from bert.errors import UserError, plural
-from bert.models import task_file
+from bert.flags.flag_table import wanted_splits
+from bert.flags.values import Flags
+from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.models.resolve import Model
 from bert.tasks.squad import data, page, scores as squad_scoring
 from bert.tasks.squad.data import ReadingSettings
 from bert.tasks.squad.decoding import (
@@ -143,6 +146,42 @@ class SquadTask(Task):
       self._make_windows = data.WindowMaker(tokenizer, settings)
     # The files for "dev" and "test" are usually the same.
     self._read = functools.cache(self._read_file)
+
+  @classmethod
+  def from_flags(cls, flags: Flags, model: Model) -> SquadTask:
+    weights, folder = None, flags.output_dir
+    if not flags.do_train and model.folder != folder:
+      weights = run_record.hash_of_weights(model.checkpoint)
+    own = model_folder.own_checkpoint(folder, flags.init_checkpoint)
+    stored = stored_threshold(folder)
+    return cls(
+      dataclasses.replace(
+        cls.settings_of_run(flags, model), null_score_diff_threshold=stored
+      ),
+      model.tokenizer,
+      {split: flags[flag] for split, flag in file_flags(flags).items()},
+      parse_threshold(flags.null_score_diff_threshold),
+      # Weights that are trained now need a threshold of their own.
+      [folder, None if flags.do_train else model.folder],
+      weights,
+      stores_threshold=flags.do_train
+      or own in (None, checkpoints.final_checkpoint(folder)),
+      padding_competes=flags.pad_to_max_length is not False,
+      epoch_counts_rows=flags.count_steps_on_windows,
+    )
+
+  @classmethod
+  def settings_of_run(cls, flags: Flags, model: Model) -> SquadSettings:
+    """The settings of flags; by default those of the trained model."""
+    given = flags.given_of(field.name for field in cls.Settings.flag_fields())
+    settings = cls.Settings()
+    if not flags.do_train:
+      kind, _ = task_file.read(model.folder)
+      if kind or "max_seq_length" not in given:
+        settings = model.settings(cls, is_required=False)
+    settings = dataclasses.replace(settings, **given)
+    settings.room_for_text(settings.max_query_length)
+    return settings
 
   # Inference.
 
@@ -401,6 +440,14 @@ def _remove_earlier(folder):
   for path in found:
     files.remove(path)
   return found
+
+
+def file_flags(flags: Flags) -> dict[str, str]:
+  """The flag of the file of each split that a run reads."""
+  return {
+    split: "train_file" if split == "train" else "predict_file"
+    for split in wanted_splits(flags)
+  }
 
 
 def parse_threshold(text: str) -> float | str:

@@ -7,7 +7,10 @@ and GermEval, the word is in the second. A JSON Lines file has an object with
 `tokens` and `labels` (or `ner_tags`) for each sentence.
 """
 
+from __future__ import annotations
+
 import itertools
+import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -16,6 +19,7 @@ from absl import logging
 
 from bert.data import files, tables, text_files
 from bert.errors import UserError, check_known, plural, shortened
+from bert.flags.values import Flags
 from bert.tasks.tagging import entities
 
 _DOCUMENT = "-DOCSTART-"
@@ -27,6 +31,14 @@ _COMMENT = re.compile(r"#\s*\w+ = ")
 # are not in the text, and lines that join several, have no integers.
 _CONLLU_WIDTH, _CONLLU_TAG = 10, 3
 _NO_WORD = re.compile(r"\d+[-.]\d+$")
+
+
+# The split that needs a file, and its names in --data_dir.
+_NAMES = {
+  "train": ("train.txt",),
+  "dev": ("dev.txt", "valid.txt"),
+  "test": ("test.txt",),
+}
 
 
 class Sentence(NamedTuple):
@@ -42,6 +54,21 @@ class Sentence(NamedTuple):
   document_lines: Sequence[str] = ()
   separator: str = " "  # of columns; a tab in JSON Lines
   text: str | None = None  # that the words are from, if there is one
+
+
+def find_file(flags: Flags, split: str) -> str:
+  """The file of a split, by its flag or in --data_dir."""
+  flag, names = f"{split}_file", _NAMES[split]
+  if flags.data_dir and not flags[flag]:
+    files.check_is_folder(flags.data_dir, f"--data_dir={flags.data_dir}")
+    for name in names:
+      for end in ("", ".gz"):
+        path = os.path.join(flags.data_dir, name + end)
+        if files.isfile(path):
+          return path
+  flags.require(flag, value=f"it, or a --data_dir with {' or '.join(names)}")
+  flags.require_file(flag)
+  return flags[flag]
 
 
 def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:

@@ -23,10 +23,13 @@ from bert import layers
 from bert.contract.batch_means import Term
 from bert.contract.task import RowSet, Settings, Task
 from bert.data import files, records, text_words
-from bert.errors import plural
+from bert.errors import UserError, plural
+from bert.flags.flag_table import wanted_splits
+from bert.flags.values import Flags
 from bert.models import huggingface_config
+from bert.models.resolve import Model
 from bert.tasks.classification.examples import content_hash
-from bert.tasks.tagging import entities, page, rows as tagged_rows
+from bert.tasks.tagging import data, entities, page, rows as tagged_rows
 from bert.tasks.tagging.data import Sentence
 from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
 
@@ -77,6 +80,30 @@ class TaggingTask(Task):
     self.metrics = ("accuracy",)
     if settings.scheme:
       self.metrics = ("f1", "precision", "recall", "accuracy")
+
+  @classmethod
+  def from_flags(cls, flags: Flags, model: Model) -> TaggingTask:
+    sentences = {
+      split: data.read_sentences(data.find_file(flags, split), split != "test")
+      for split in wanted_splits(flags)
+    }
+    read = flags.given_of(field.name for field in cls.Settings.flag_fields())
+    if flags.do_train:
+      labels = data.find_labels(sentences["train"])
+      if len(labels) < 2:
+        raise UserError(
+          f"{data.find_file(flags, 'train')}: all words have the label "
+          f"{labels[0]!r}; pass a file with two labels or more (in CoNLL "
+          f"format, in the last column)"
+        )
+      scheme = entities.find_scheme(s.labels for s in sentences["train"])
+      settings = cls.Settings(labels=tuple(labels), scheme=scheme, **read)
+    else:
+      settings = dataclasses.replace(model.settings(cls), **read)
+    for split in sentences.keys() - {"test"}:
+      data.check_labels(sentences[split], settings.labels)
+    data.warn_of_plain_text(sentences.get("test", ()))
+    return cls(settings, model.tokenizer, sentences)
 
   # Inference.
 
