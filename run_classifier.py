@@ -26,7 +26,7 @@ from bert.models import checkpoints
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
 from bert.scripts.run_one import run_one
-from bert.scripts.settings import check_fine_tuning, load_model
+from bert.scripts.settings import check_fine_tuning, load_model_of
 from bert.tasks.classification import prediction_files, runs
 from bert.tasks.classification.examples import (
   LONG_TEXT,
@@ -242,13 +242,12 @@ def check_flags(flags: Flags) -> None:
 def plan(flags: Flags, run: runs.Run) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
   trains = "train" in run.splits
-  model = load_model(flags, run.output_dir, run.init_checkpoint, trains)
+  model = load_model_of(flags, run.output_dir, run.init_checkpoint, trains)
   task = runs.make_task(flags, run, model.tokenizer)
   return script.experiment(
     flags,
     task,
     model,
-    run.init_checkpoint,
     run.splits,
     do_eval=flags.do_eval and "dev" in run.splits,
     data_dir=run.data_dir,

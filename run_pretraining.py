@@ -31,12 +31,7 @@ from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
 from bert.scripts import startup
 from bert.scripts.experiment import Experiment, ModelFiles
 from bert.scripts.run_one import run_one
-from bert.scripts.settings import (
-  RunSettings,
-  check_training,
-  find_weights,
-  load_model,
-)
+from bert.scripts.settings import RunSettings, check_training, load_model
 from bert.tasks.pretraining import dynamic_masking
 from bert.tasks.pretraining.task import (
   PretrainingTask,
@@ -208,7 +203,6 @@ def load_teacher(
 
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, _ = find_weights(flags)
   flag_of = record_flags(flags)
   files = {}
   for name in flag_of.values():
@@ -217,13 +211,7 @@ def plan(flags: Flags) -> Experiment:
     files[name] = record_files.without_empty(found)
   # A vocabulary beside the model is copied into the new model's folder, so it
   # is checked like a named one.
-  model = load_model(
-    flags,
-    flags.output_dir,
-    init_checkpoint,
-    flags.do_train,
-    needs_tokenizer=flags.dynamic_masking,
-  )
+  model = load_model(flags, needs_tokenizer=flags.dynamic_masking)
   config, tokenizer = model.config, model.tokenizer
   model.check_length(flags.max_seq_length)
   layout = check_layout(flags, files)
@@ -259,7 +247,7 @@ def plan(flags: Flags) -> Experiment:
   task.tokenizer = tokenizer
   task.distillation = load_teacher(flags, config, tokenizer)
   settings = RunSettings(
-    flags, flag_of, init_checkpoint=init_checkpoint, **model.flags()
+    flags, flag_of, init_checkpoint=model.init_checkpoint, **model.flags()
   )
   return Experiment(task, ModelFiles(config, model.contents()), settings)
 

@@ -26,15 +26,10 @@ from bert.engine.loaded_model import LoadedModel
 from bert.engine.programs import ModelFn
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import task_file
 from bert.scripts import script, startup, terminal
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import (
-  check_fine_tuning,
-  engine_options,
-  find_weights,
-  load_model,
-)
+from bert.scripts.settings import check_fine_tuning, engine_options, load_model
 from bert.tasks.squad import task as squad_model
 from bert.tasks.squad.data import (
   FeatureWriter,
@@ -170,13 +165,11 @@ def check_flags(flags: Flags) -> None:
 
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, _ = find_weights(flags)
-  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
+  model = load_model(flags)
   return script.experiment(
     flags,
     SquadTask.from_flags(flags, model),
     model,
-    init_checkpoint,
     do_eval=flags.do_eval and not flags.do_predict,  # Which scores, too.
   )
 
@@ -184,18 +177,15 @@ def plan(flags: Flags) -> Experiment:
 def load_reader(flags: Flags) -> LoadedModel:
   """The model in --output_dir or --init_checkpoint, to ask."""
   task_file.check_is_complete(flags.output_dir)
-  checkpoint, folder = find_weights(flags)
-  model = load_model(flags, flags.output_dir, checkpoint, do_train=False)
+  model = load_model(flags)
   settings = SquadTask.settings_of_run(flags, model)
-  own = model_folder.own_checkpoint(folder, checkpoint)
-  model = model._replace(checkpoint=own or checkpoints.find_checkpoint(folder))
   threshold = squad_model.parse_threshold(flags.null_score_diff_threshold)
   if threshold == squad_model.AUTO:
-    threshold = squad_model.read_threshold([folder])
+    threshold = squad_model.read_threshold([model.folder])
   return LoadedModel(
     SquadTask(settings, model.tokenizer, threshold=threshold),
     model,
-    folder,
+    model.folder,
     **engine_options(flags),
   )
 

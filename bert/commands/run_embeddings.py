@@ -15,7 +15,7 @@ from bert.flags.flag_table import wanted_splits
 from bert.flags.values import PATH, POSITIVE, Check, Flag, Flags, table
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import check_fine_tuning, find_weights, load_model
+from bert.scripts.settings import check_fine_tuning, load_model
 from bert.tasks.embeddings import losses, retrieval
 from bert.tasks.embeddings.task import EmbeddingTask
 from bert.tasks.embeddings.vectors import VectorTask
@@ -114,12 +114,9 @@ def check_flags(flags: Flags) -> None:
 
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, _ = find_weights(flags)
-  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
+  model = load_model(flags)
   task = EmbeddingTask.from_flags(flags, model)
-  return script.experiment(
-    flags, task, model, init_checkpoint, loss=task.training.loss
-  )
+  return script.experiment(flags, task, model, loss=task.training.loss)
 
 
 def main(flags: Flags) -> dict[str, float] | list[dict]:

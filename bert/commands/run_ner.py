@@ -15,7 +15,7 @@ from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, table
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
-from bert.scripts.settings import check_fine_tuning, find_weights, load_model
+from bert.scripts.settings import check_fine_tuning, load_model
 from bert.tasks.tagging import entities
 from bert.tasks.tagging.task import TaggerSettings, TaggingTask
 
@@ -66,10 +66,8 @@ FLAGS = table(
 
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, _ = find_weights(flags)
-  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
-  task = TaggingTask.from_flags(flags, model)
-  return script.experiment(flags, task, model, init_checkpoint)
+  model = load_model(flags)
+  return script.experiment(flags, TaggingTask.from_flags(flags, model), model)
 
 
 def answer_lines(model: LoadedModel, reader: BinaryIO, name: str) -> None:

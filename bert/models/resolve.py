@@ -64,6 +64,7 @@ class Model(NamedTuple):
   vocab_file: str | None = None
   spm_model_file: str | None = None
   do_lower_case: bool | None = None
+  init_checkpoint: str | None = None  # as a run of a script names it
 
   def config_json(self) -> str:
     """The content of a bert_config.json that records the casing."""

@@ -25,7 +25,6 @@ from bert.scripts.settings import (
   check_fine_tuning,
   check_questions,
   engine_options,
-  find_weights,
   load_model,
 )
 
@@ -79,7 +78,6 @@ def experiment(
   flags: Flags,
   task: Task,
   model: Model,
-  init_checkpoint: str | None,
   splits: Iterable[str] | None = None,
   **changes,
 ) -> Experiment:
@@ -93,7 +91,7 @@ def experiment(
   }
   changes = {**model.flags(), **fixed, **changes}
   settings = RunSettings(
-    flags, splits, init_checkpoint=init_checkpoint, **changes
+    flags, splits, init_checkpoint=model.init_checkpoint, **changes
   )
   return Experiment(task, ModelFiles(model.config, model.contents()), settings)
 
@@ -188,10 +186,8 @@ def ask(
 
 def plan(flags: Flags, task: type[Task]) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  init_checkpoint, _ = find_weights(flags)
-  model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
-  made = task.from_flags(flags, model)
-  return experiment(flags, made, model, init_checkpoint)
+  model = load_model(flags)
+  return experiment(flags, task.from_flags(flags, model), model)
 
 
 def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:

@@ -227,8 +227,8 @@ def engine_options(flags: Flags) -> dict[str, object]:
   return {"batch_size": flags.predict_batch_size, **options}
 
 
-def find_weights(flags: Flags) -> tuple[str | None, str | None]:
-  """The initial checkpoint of a run that the flags describe, and its folder.
+def load_model(flags: Flags, needs_tokenizer: bool = True) -> Model:
+  """The model that a run starts from or uses, as the flags change it.
 
   A run that does not train uses the model in --output_dir, by default.
   """
@@ -237,20 +237,19 @@ def find_weights(flags: Flags) -> tuple[str | None, str | None]:
     init_checkpoint = task_file.trained_weights(output_dir, init_checkpoint)
   if init_checkpoint is not None:
     checkpoints.find_checkpoint(init_checkpoint)
-  folder = model_folder.weights_folder(output_dir, init_checkpoint)
-  if not (flags.do_train or folder):
-    raise no_trained_model(output_dir, init_checkpoint)
-  return init_checkpoint, folder
+  return load_model_of(
+    flags, output_dir, init_checkpoint, flags.do_train, needs_tokenizer
+  )
 
 
-def load_model(
+def load_model_of(
   flags: Flags,
   output_dir: str,
   init_checkpoint: str | None,
   do_train: bool,
   needs_tokenizer: bool = True,
 ) -> Model:
-  """The model that a run starts from or uses, as the flags change it.
+  """The model of a run in another folder than the flags say.
 
   A run that does not train prefers the weights in `output_dir`. The settings of
   the model are those of a training in that folder, too.
@@ -260,10 +259,11 @@ def load_model(
   if not do_train:
     if not folder:
       raise no_trained_model(output_dir, init_checkpoint)
-    source = folder if folder == output_dir else source
+    is_named = model_folder.own_checkpoint(output_dir, init_checkpoint)
+    source = folder if folder == output_dir and not is_named else source
   overrides = Overrides.of(flags.given)
   model = resolve(source, overrides, do_train, needs_tokenizer)
-  return model._replace(folder=folder or "")
+  return model._replace(folder=folder or "", init_checkpoint=init_checkpoint)
 
 
 def no_trained_model(output_dir: str, init_checkpoint: str | None) -> UserError:
