@@ -14,25 +14,23 @@ The records are those of create_pretraining_data.py.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from absl import logging
 
 import modeling
 import optimization
 import tokenization
 from bert.data import instances
-from bert.engine import inputs, record_files
+from bert.engine import inputs
 from bert.engine.programs import ModelFn
-from bert.errors import UserError, plural
+from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
 from bert.scripts import startup
 from bert.scripts.experiment import Experiment, ModelFiles
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import RunSettings, check_training, load_model
-from bert.tasks.pretraining import dynamic_masking
+from bert.tasks.pretraining.records import record_flags
 from bert.tasks.pretraining.task import (
   PretrainingTask,
   gather_indexes,
@@ -134,53 +132,6 @@ def check_flags(flags: Flags) -> None:
       )
 
 
-def record_flags(flags: Flags) -> dict[str, str]:
-  """The flag for the records of each split, "train" and "dev", in use."""
-  flag_of = {"train": "input_file"} if flags.do_train else {}
-  if flags.do_eval or flags.eval_steps:
-    is_given = bool(flags.eval_input_file)
-    flag_of["dev"] = "eval_input_file" if is_given else "input_file"
-  return flag_of
-
-
-def check_layout(
-  flags: Flags, files: Mapping[str, Sequence[str]]
-) -> record_files.Layout:
-  """The layout of all files, which the other flags must match."""
-  layouts = {
-    path: record_files.describe(path)
-    for paths in files.values()
-    for path in paths
-  }
-  first, layout = next(iter(layouts.items()))
-  for path, found in layouts.items():
-    if found != layout:
-      raise UserError(
-        f"{first} has {_in_words(layout)}, but {path} has {_in_words(found)}; "
-        f"pass files that were made with the same settings"
-      )
-  sizes = {"max_seq_length": layout.max_seq_length}
-  if layout.max_predictions_per_seq:  # Words are masked.
-    sizes["max_predictions_per_seq"] = layout.max_predictions_per_seq
-  wanted = {"dynamic_masking": len(sizes) == 1, **sizes}
-  for name, value in wanted.items():
-    if flags[name] != value:
-      found = f"{first} was made for --{name}={value}; pass that"
-      if name == "dynamic_masking":
-        state = "not masked" if value else "masked already"
-        found = f"the words of {first} are {state}; pass --{name}={value}"
-      raise UserError(f"--{name}={flags[name]}, but {found}")
-  return layout
-
-
-def _in_words(layout):
-  has_next = layout.next_sentence_prediction
-  return (
-    f"{layout.max_seq_length} positions, {layout.max_predictions_per_seq} of "
-    f"them masked, {'with' if has_next else 'without'} next sentences"
-  )
-
-
 def load_teacher(
   flags: Flags,
   config: modeling.BertConfig,
@@ -203,53 +154,19 @@ def load_teacher(
 
 def plan(flags: Flags) -> Experiment:
   """Reads and checks all that the flags name; writes nothing."""
-  flag_of = record_flags(flags)
-  files = {}
-  for name in flag_of.values():
-    found = flags.find_files(name)
-    flags.refuse_pipes(name, found)
-    files[name] = record_files.without_empty(found)
   # A vocabulary beside the model is copied into the new model's folder, so it
   # is checked like a named one.
   model = load_model(flags, needs_tokenizer=flags.dynamic_masking)
-  config, tokenizer = model.config, model.tokenizer
   model.check_length(flags.max_seq_length)
-  layout = check_layout(flags, files)
-  mask_batch, vocab_size = None, config.vocab_size
-  if flags.dynamic_masking:
-    vocab_size = max(tokenizer.vocab.values()) + 1
-    mask_batch = dynamic_masking.dynamic_masking(
-      tokenizer,
-      flags.masked_lm_prob,
-      flags.max_predictions_per_seq,
-      flags.do_whole_word_mask,
-      flags.seed,
-    )
-  spec = instances.feature_spec(*layout)
-
-  @functools.cache  # The same files are read once.
-  def read(*names):
-    found = record_files.RecordFiles(names, spec, vocab_size)
-    count = plural(len(found), "record")
-    logging.info("Checked %s in %s", count, plural(len(names), "file"))
-    return found
-
-  task = PretrainingTask(
-    config,
-    {
-      split: functools.partial(read, *files[name])
-      for split, name in flag_of.items()
-    },
-    layout.next_sentence_prediction,
-    flags.max_eval_steps * flags.eval_batch_size,
-    mask_batch,
-  )
-  task.tokenizer = tokenizer
-  task.distillation = load_teacher(flags, config, tokenizer)
+  task = PretrainingTask.from_flags(flags, model)
+  task.distillation = load_teacher(flags, model.config, model.tokenizer)
   settings = RunSettings(
-    flags, flag_of, init_checkpoint=model.init_checkpoint, **model.flags()
+    flags,
+    record_flags(flags),
+    init_checkpoint=model.init_checkpoint,
+    **model.flags(),
   )
-  return Experiment(task, ModelFiles(config, model.contents()), settings)
+  return Experiment(task, ModelFiles(model.config, model.contents()), settings)
 
 
 def main(flags: Flags) -> dict[str, float]:

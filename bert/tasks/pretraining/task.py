@@ -14,6 +14,7 @@ positions per row; unused ones have weight 0. Rows without
 from __future__ import annotations
 
 import collections
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -25,7 +26,17 @@ import modeling
 from bert import layers, variables
 from bert.contract.batch_means import EPSILON, Term, weighted_mean
 from bert.contract.task import Evaluation, RowSet, Task
+from bert.data import instances
 from bert.engine import inputs, record_files
+from bert.errors import plural
+from bert.flags.values import Flags
+from bert.models.resolve import Model
+from bert.tasks.pretraining.dynamic_masking import dynamic_masking
+from bert.tasks.pretraining.records import (
+  check_layout,
+  find_records,
+  record_flags,
+)
 
 
 def variable_shapes(
@@ -151,6 +162,42 @@ class PretrainingTask(Task):
     self._next_sentence_prediction = next_sentence_prediction
     self._max_eval_rows = max_eval_rows
     self._mask_batch = mask_batch
+
+  @classmethod
+  def from_flags(cls, flags: Flags, model: Model) -> PretrainingTask:
+    files = find_records(flags)
+    layout = check_layout(flags, files)
+    mask_batch, vocab_size = None, model.config.vocab_size
+    if flags.dynamic_masking:
+      vocab_size = max(model.tokenizer.vocab.values()) + 1
+      mask_batch = dynamic_masking(
+        model.tokenizer,
+        flags.masked_lm_prob,
+        flags.max_predictions_per_seq,
+        flags.do_whole_word_mask,
+        flags.seed,
+      )
+    spec = instances.feature_spec(*layout)
+
+    @functools.cache  # The same files are read once.
+    def read(*names):
+      records = record_files.RecordFiles(names, spec, vocab_size)
+      count = plural(len(records), "record")
+      logging.info("Checked %s in %s", count, plural(len(names), "file"))
+      return records
+
+    task = cls(
+      model.config,
+      {
+        split: functools.partial(read, *files[name])
+        for split, name in record_flags(flags).items()
+      },
+      layout.next_sentence_prediction,
+      flags.max_eval_steps * flags.eval_batch_size,
+      mask_batch,
+    )
+    task.tokenizer = model.tokenizer
+    return task
 
   def __getstate__(self):
     # Another process that measures steps for --dry_run reads no records.
