@@ -162,7 +162,7 @@ def _write_ratings(folder):
   code = page.split("```python\n")[1].split("```")[0]
   (folder / "rating.py").write_text(code, "utf-8")
   texts = {"travel": "the city", "food": "the bread"}
-  ends = {"is old and great": 5, "was in the war": 1.5}
+  ends = {"is old and great": 2, "was in the war": 1.5}
   lines = [
     f"{start} {end},{topic},{stars}"
     for topic, start in texts.items()

@@ -25,7 +25,7 @@ PAGE = (scripts.ROOT / "docs/add-a-task.md").read_text(encoding="utf-8")
 CODE, _, ZERO_SHOT = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 TEXTS = {"travel": "the city", "food": "the bread"}
-STARS = {5.0: "is old and great", 1.5: "was in the war"}
+STARS = {2.0: "is old and great", 1.0: "was in the war"}
 OWN = "--task_module=rating"
 
 
@@ -53,9 +53,9 @@ def folder(files):
     *(f"--{split}_file={split}.csv" for split in ("train", "dev", "test")),
     f"--init_checkpoint={files / 'model'}",
     "--max_seq_length=16",
-    "--learning_rate=3e-3",
+    "--learning_rate=1e-3",
     "--train_batch_size=16",
-    "--num_train_epochs=10",
+    "--num_train_epochs=20",
     "--output_dir=trained",
     cwd=folder,
   )
@@ -104,7 +104,7 @@ def test_it_trains_and_answers(folder):
   wanted = [(topic, stars) for topic in TEXTS for stars in STARS]
   assert [answer["topic"] for answer in answers] == [pair[0] for pair in wanted]
   errors = np.subtract([a["stars"] for a in answers], [w[1] for w in wanted])
-  assert np.abs(errors).max() < 1
+  assert np.abs(errors).max() < 0.5
   # The development set has each text twice.
   found = results["results"]["eval_stars_mse"]
   assert found == pytest.approx(np.mean(errors**2), rel=1e-3)
@@ -121,10 +121,10 @@ def test_it_trains_and_answers(folder):
     cwd=folder,
     stdin="the city is old and great\n",
   )
-  assert re.search(r"topic: travel\nstars: [3-6]\.\d+\n", shown)
+  assert re.search(r"topic: travel\nstars: [12]\.\d+\n", shown)
 
 
-@pytest.mark.parametrize("row", ["travel,odd", "odd,1.5", "travel,"])
+@pytest.mark.parametrize("row", ["travel,odd", "odd,1.0", "travel,"])
 def test_a_wrong_value_is_one_line(folder, row):
   (folder / "odd.csv").write_text(f"text,topic,stars\nthe city,{row}\n")
   topic, stars = row.split(",")
@@ -170,23 +170,17 @@ def test_it_is_served(folder):
   assert len(stars["tensor_shape"]["dim"]) == 1
 
 
-@pytest.mark.parametrize(
-  ("script", "flag", "path"),
-  [
-    ("convert_checkpoint.py", "--to=huggingface", "config.json"),
-    ("export_model.py", "--format=onnx", "model.onnx"),
-  ],
-)
-def test_other_scripts_find_it_by_its_module(folder, script, flag, path):
-  """What they write is compared in test_every_task.py."""
-  out = f"--output_dir={path}"
-  scripts.fork(script, OWN, flag, "--model_dir=trained", out, cwd=folder)
-  assert (folder / path / path).exists()
+def test_it_is_converted(folder):
+  """What this and the next test write is compared in test_every_task.py."""
+  flags = "--to=huggingface", "--model_dir=trained", "--output_dir=theirs"
+  scripts.fork("convert_checkpoint.py", OWN, *flags, cwd=folder)
+  assert (folder / "theirs/config.json").exists()
 
 
-def test_the_outputs_of_an_onnx_file_are_those_of_the_page(folder):
-  file = str(folder / "model.onnx/model.onnx")
-  session = onnxruntime.InferenceSession(file)
+def test_it_is_exported(folder):
+  flags = "--format=onnx", "--model_dir=trained", "--output_dir=onnx"
+  scripts.fork("export_model.py", OWN, *flags, cwd=folder)
+  session = onnxruntime.InferenceSession(str(folder / "onnx/model.onnx"))
   found = {x.name: (x.type, x.shape) for x in session.get_outputs()}
   assert found == {
     "topic": ("tensor(float)", ["batch", len(TEXTS)]),
