@@ -42,7 +42,8 @@ def load(
     model: the `output_dir` of a finished training; or the folder or name of a
       release, or hf://OWNER/NAME, which are downloaded once.
     task: the kind of task, such as "vectors" or "fill_mask" of a pre-trained
-      model. Default: that of the folder's training, or vectors.
+      model, or a registered one that reads the variables of the folder.
+      Default: that of the folder's training, or vectors.
     **options: `batch_size` (rows at a time), `precision` ("float32",
       "bfloat16", ...) and `runtime` ("tensorflow", "onnxruntime", "openvino");
       of vectors also `layers`, `pooling`, `normalize`, `max_seq_length` and

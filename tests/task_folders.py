@@ -1,5 +1,8 @@
 """A model folder of each task: the golden model, with an output layer."""
 
+import json
+import pathlib
+
 import numpy as np
 
 from golden_classifier import LABEL_TYPES
@@ -75,4 +78,14 @@ def write(folder, name, golden, goldens, seed=5):
       values[variable] = draw(size=shape).astype(np.float32)
     contents[task_file.NAME] = task_file.content(task.kind, task.settings)
   checkpoints.write_release(str(folder), values, contents)
+  return str(folder)
+
+
+def write_nli(folder, golden, goldens):
+  """Writes the folder of a classifier of premise and hypothesis; returns it."""
+  write(folder, "classification", golden, goldens)
+  path = pathlib.Path(folder) / task_file.NAME
+  labels = ["contradiction", "entailment", "neutral"]
+  fields = {**json.loads(path.read_text()), "labels": labels, "is_pair": True}
+  path.write_text(json.dumps(fields))
   return str(folder)

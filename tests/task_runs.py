@@ -156,22 +156,22 @@ def _write_records(folder):
   }
 
 
-def _write_two_labels(folder):
+def _write_ratings(folder):
   """The task of docs/add-a-task.md, which no module here knows."""
   page = (scripts.ROOT / "docs" / "add-a-task.md").read_text("utf-8")
   code = page.split("```python\n")[1].split("```")[0]
-  (folder / "two_labels.py").write_text(code, "utf-8")
+  (folder / "rating.py").write_text(code, "utf-8")
   texts = {"travel": "the city", "food": "the bread"}
-  tones = {"good": "is old and great", "bad": "was in the war"}
+  ends = {"is old and great": 2, "was in the war": 1.5}
   lines = [
-    f"{a} {b},{topic},{tone}"
-    for topic, a in texts.items()
-    for tone, b in tones.items()
+    f"{start} {end},{topic},{stars}"
+    for topic, start in texts.items()
+    for end, stars in ends.items()
   ]
   found = {}
   for split, count in (("train", 4), ("dev", 2), ("test", 1)):
-    path = found[f"{split}_file"] = folder / f"{split}_labels.csv"
-    tiny_task.write_lines(path, ["text,topic,tone", *lines * count])
+    path = found[f"{split}_file"] = folder / f"{split}_ratings.csv"
+    tiny_task.write_lines(path, ["text,topic,stars", *lines * count])
   return {**found, **tiny_task.HEAD_ONLY}
 
 
@@ -225,14 +225,14 @@ RUNS = {
     _write_records,
     other_batches={"eval_batch_size": 4, "max_eval_steps": 4},
   ),
-  "two labels": Run(
-    "two labels",
-    "two_labels.py",
-    _write_two_labels,
+  "rating": Run(
+    "rating",
+    "rating.py",
+    _write_ratings,
     ("test_predictions.jsonl",),
     lambda folder: ["the city is old and great", "the city was in the war"],
     lambda text: [
-      {name: row[name] for name in ("topic", "tone")}
+      {name: row[name] for name in ("topic", "stars")}
       for row in read_lines(text)
     ],
   ),

@@ -85,7 +85,7 @@ def load(train, files, monkeypatch):
 
   def load(name, folder=None, **options):
     if RUNS[name].kind not in registry.kinds():
-      registry.register("two_labels")
+      registry.register("rating")
     return bert.load(folder or train(name)[0], RUNS[name].kind, **options)
 
   return load

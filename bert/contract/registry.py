@@ -19,6 +19,9 @@ _places = {
 # Answered by any pre-trained model, and not recorded in its folder.
 UNTRAINED = ("vectors", "fill_mask")
 
+# Trained by our own scripts, so their variables belong to one kind only.
+_TRAINED = _places.keys() - {*UNTRAINED}
+
 
 def register(*tasks: type[Task] | str) -> None:
   """Makes tasks of your own known; see `bert.register`."""
@@ -56,6 +59,14 @@ def _is_task(value, module=None):
 def kinds() -> list[str]:
   """The names of all kinds."""
   return list(_places)
+
+
+def kinds_over(trained: str) -> list[str]:
+  """The kinds that a model trained on one may be loaded as.
+
+  They include tasks of a user's own, which may read the variables of others.
+  """
+  return [k for k in kinds() if k == trained or k not in _TRAINED]
 
 
 def task_class(kind: str) -> type[Task]:

@@ -113,8 +113,8 @@ class Task:
   """A task: from files to rows, from rows to numbers, from numbers to answers.
 
   A subclass defines the methods of the first three parts, which stand in the
-  order in which they are used; docs/add-a-task.md shows a complete one. Only
-  some of our own tasks change those of the last part.
+  order in which they are used; docs/add-a-task.md shows a complete one. The
+  methods of the other parts have defaults that fit most tasks.
 
   Args:
     settings: a Settings; default: that of the class.
@@ -322,7 +322,7 @@ class Task:
     """The HTML of an evaluation in report.html; `key` is unique in the page."""
     return ""
 
-  # What only some of our own tasks change: settings,
+  # Settings and variables. Most tasks keep the methods from here on.
 
   @classmethod
   def default_settings(cls, config: modeling.BertConfig) -> Settings:
@@ -343,7 +343,7 @@ class Task:
     """Variables that a checkpoint may lack when the model is used."""
     return () if self.needs_pooler else POOLER
 
-  # rows and answers,
+  # Rows and answers.
 
   def features(
     self, examples: Iterable, is_training: bool
@@ -386,7 +386,7 @@ class Task:
       for split, path in self.paths.items()
     }
 
-  # training,
+  # Training.
 
   def logged(self, outputs: Mapping, features: Mapping) -> dict:
     """Scalars of a training batch for the log line, by name."""
@@ -402,7 +402,7 @@ class Task:
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
     """Called after the evaluations of a run."""
 
-  # and learning from a teacher.
+  # Learning from a teacher.
 
   def unlabeled(self, path: str) -> Sequence:
     """The examples of a file without labels: a text or a pair in each line."""

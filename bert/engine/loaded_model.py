@@ -201,7 +201,9 @@ def load(
     model_dir: the `output_dir` of a finished training; or the folder or name of
       a release, or hf://OWNER/NAME, which are downloaded once.
     task: the kind of task. Default: the one that the folder was trained on, and
-      "vectors" without one. A pre-trained model knows "fill_mask", too.
+      "vectors" without one. A pre-trained model knows "fill_mask", too. A
+      registered task may be another kind than the folder's, if the folder has
+      the variables of its head.
     **options: batch_size, precision, runtime and others, see
       `predictor.Predictor`; and settings of the task, such as `top_k`,
       `pooling` or `max_seq_length`.
@@ -219,7 +221,7 @@ def find_task(
   trained, _ = task_file.read(folder)
   kind = kind or trained or "vectors"
   if trained and kind != trained:
-    known = (trained, *registry.UNTRAINED)
+    known = registry.kinds_over(trained)
     check_known(f"task={kind!r} of {folder}", kind, known)
   model = resolve(folder)
   return make_task(model, kind, folder, **options), model
@@ -245,14 +247,19 @@ def load_task(
 
 
 def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
-  """The task of a model, with the settings of it that a folder records."""
+  """The task of a model, with the settings of it that a folder records.
+
+  A task over the folder of another kind has those of the same names.
+  """
   recorded, fields = task_file.read(folder) if folder else (None, {})
-  fields = fields if recorded == kind else {}
   cls = registry.task_class(kind)
+  names = [field.name for field in dataclasses.fields(cls.Settings)]
+  if recorded != kind:
+    shared = () if kind in registry.UNTRAINED else names
+    fields = {name: fields[name] for name in shared if name in fields}
   settings = cls.Settings()
   if "max_seq_length" not in fields:
     settings = cls.default_settings(model.config)
-  names = [field.name for field in dataclasses.fields(settings)]
   known = [*(n for n in names if n not in cls.Settings.fixed), *_OF_ENGINE]
   for name in options:
     check_known(f"the option {name!r} of a {kind} model", name, known)

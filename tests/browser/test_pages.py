@@ -40,7 +40,7 @@ ASKED = {
   "tagging": [TEXT],
   "multiple choice": ["The man", "What does he do?", LINES],
   "vectors": [TEXT, MATE],
-  "two labels": [TEXT],
+  "rating": [TEXT],
   "search": ["Who is in the north?"],
 }
 REPORTS = [name for name in ASKED if name != "search"]
@@ -110,8 +110,8 @@ def urls(tmp_path_factory, folders, goldens, golden):
   task_folders.write(release, "", golden, goldens)
   with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(folders.parent)
-    if "two labels" not in registry.kinds():
-      registry.register("two_labels")
+    if "rating" not in registry.kinds():
+      registry.register("rating")
     for name in ASKED:
       model = bert.load(release if name == "search" else folders / name)
       searcher = _searcher(folder, model) if name == "search" else None

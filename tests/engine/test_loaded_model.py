@@ -11,7 +11,9 @@ import scripts
 import task_folders
 
 import bert
+from bert.contract import registry
 from bert.errors import UserError
+from bert.tasks.classification.task import ClassificationTask
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,37 @@ def test_labels(folders):
   labels = bert.load(folders["tagging"]).labels
   assert labels == task_folders.TAGS
   assert bert.load(folders[""]).labels == ()
+
+
+class Best(ClassificationTask):
+  """A task of a user's own, with the variables of a classifier."""
+
+  kind = "best"
+
+  def public(self, answer):
+    return {"best": self.labels[answer.logits.argmax()]}
+
+
+def test_an_own_task_reads_a_model_of_another_kind(folders):
+  bert.register(Best)
+  folder, text = folders["classification"], "Jim Henson"
+  trained, own = bert.load(folder), bert.load(folder, task="best")
+  assert own.kind == "best"
+  assert own.task.settings == trained.task.settings
+  assert own(text) == {"best": trained(text)["label"]}
+
+
+def test_an_own_task_needs_the_variables_of_its_head(folders):
+  bert.register(Best)
+  with pytest.raises(UserError, match="lacks output_weights") as error:
+    bert.load(folders["squad"], task="best", max_seq_length=16)
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("task", registry.UNTRAINED)
+def test_what_any_model_answers_ignores_its_training(task, folders):
+  found = bert.load(folders["classification"], task=task).task.settings
+  assert found.max_seq_length > task_folders.LENGTH
 
 
 class Column:
@@ -100,6 +133,7 @@ def test_the_columns_of_the_training_are_named(folders):
   ("options", "words"),
   [
     ({"task": "translation"}, ["task='translation'", "'tagging'"]),
+    ({"task": "squad"}, ["task='squad'", "'tagging', 'vectors'"]),
     ({"pooling": "mean"}, ["pooling", "tagging model"]),
     ({"max_seq_len": 3}, ["'max_seq_length', 'max_context', 'batch_size'"]),
     ({"task": "vectors", "prompt": "q"}, ["prompt='q' is not known"]),

@@ -218,7 +218,7 @@ def test_files_exist():
   named |= set(
     re.findall(r"`((?:docs|sample_data|requirements)[\w/.-]+)`", ALL)
   )
-  named -= {"mood.py", "two_labels.py"}  # The reader writes them.
+  named -= {"mood.py", "rating.py"}  # The reader writes them.
   assert {"modeling.py", "quickstart.sh", "sample_data/reviews.csv"} <= named
   for name in named:
     assert (scripts.ROOT / name).exists(), name
@@ -319,7 +319,7 @@ def test_commands_have_the_flags_of_their_script(flags):
     command
     for text in texts
     for command in re.findall(r"python (\w+\.py)((?:[^\n]|\\\n)*)", text)
-    if command[0] != "two_labels.py"  # The reader's own.
+    if command[0] != "rating.py"  # The reader's own.
   ]
   assert len(commands) > 25
   for script, arguments in commands:

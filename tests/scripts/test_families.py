@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 FAMILIES = pytest.mark.parametrize("family", families.FAMILIES)
-TASKS = task_runs.RUNS.keys() - {"fill_mask", "two labels"}
+TASKS = task_runs.RUNS.keys() - {"fill_mask", "rating"}
 
 
 @pytest.fixture(scope="module")
