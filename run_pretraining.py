@@ -27,7 +27,7 @@ from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, at_least, table
 from bert.scripts import startup
-from bert.scripts.experiment import Experiment, ModelFiles
+from bert.scripts.experiment import Experiment
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import RunSettings, check_training, load_model
 from bert.tasks.pretraining.records import record_flags
@@ -166,7 +166,7 @@ def plan(flags: Flags) -> Experiment:
     init_checkpoint=model.init_checkpoint,
     **model.flags(),
   )
-  return Experiment(task, ModelFiles(model.config, model.contents()), settings)
+  return Experiment(task, model, settings)
 
 
 def main(flags: Flags) -> dict[str, float]:

@@ -6,8 +6,6 @@ A script's `plan` makes one of the flags, and `run_one` runs it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple
 
 from absl import logging
 
@@ -17,16 +15,9 @@ from bert.contract.task import Task
 from bert.data import files, folder_lock
 from bert.errors import UserError, plural
 from bert.models import checkpoints, model_folder, run_record, warm_start
+from bert.models.resolve import Model
 from bert.scripts.settings import RunSettings, no_trained_model
 from bert.training import best_checkpoint, start_checks, teacher
-
-
-class ModelFiles(NamedTuple):
-  """The model of an experiment."""
-
-  config: modeling.BertConfig
-  # By name, the files that, beside the weights, make a model folder.
-  contents: Mapping[str, str | bytes]
 
 
 class Experiment:
@@ -36,7 +27,7 @@ class Experiment:
 
   Attributes:
     task, settings: as given.
-    config, contents: of the model; see ModelFiles.
+    config, contents: of the model, and its files beside the weights, by name.
     examples: dict from split to its data sets, examples by suffix.
     row_sets: dict from split to the rows that a task has ready, or None.
     teacher: the Teacher of a training, or None.
@@ -45,9 +36,9 @@ class Experiment:
     kept_rows: see `warm_start.kept_rows`.
   """
 
-  def __init__(self, task: Task, model: ModelFiles, settings: RunSettings):
+  def __init__(self, task: Task, model: Model, settings: RunSettings):
     self.task = task
-    self.config, self.contents = model
+    self.config, self.contents = model.config, model.contents()
     self.settings = settings
     if settings.calibrate and "dev" in settings.splits and not task.labels:
       raise UserError(f"--calibrate: {task.name} has no labels; omit it")

@@ -18,7 +18,7 @@ from bert.flags.values import PATH, Flag, Flags, Table, table
 from bert.models import model_folder, task_file
 from bert.models.resolve import Model
 from bert.scripts import startup, terminal
-from bert.scripts.experiment import Experiment, ModelFiles
+from bert.scripts.experiment import Experiment
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import (
   RunSettings,
@@ -93,7 +93,7 @@ def experiment(
   settings = RunSettings(
     flags, splits, init_checkpoint=model.init_checkpoint, **changes
   )
-  return Experiment(task, ModelFiles(model.config, model.contents()), settings)
+  return Experiment(task, model, settings)
 
 
 class Planned(NamedTuple):

@@ -16,6 +16,7 @@ from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import parse, table
 from bert.models import checkpoints, task_file
+from bert.models.resolve import Model
 from bert.scripts import dry_run, experiment
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import RunSettings
@@ -52,7 +53,7 @@ def settings(folder, splits, **changes):
 
 
 def run(task, folder, *splits, **changes):
-  model = experiment.ModelFiles(CONFIG, {})
+  model = Model(CONFIG, None, "")
   asked = settings(folder, splits, **changes)
   return run_one(experiment.Experiment(task, model, asked))
 
@@ -126,7 +127,7 @@ def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
     raise AssertionError("the data are read")
 
   monkeypatch.setattr(folder_lock, "lock_folder", in_use)
-  task, model = Tagging(TOKENS), experiment.ModelFiles(CONFIG, {})
+  task, model = Tagging(TOKENS), Model(CONFIG, None, "")
   task.examples = task.row_sets = read
   asked = settings(tmp_path, ("train",))
   with pytest.raises(UserError, match="is in use"):
