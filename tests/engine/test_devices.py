@@ -3,6 +3,7 @@
 import json
 import socket
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -155,9 +156,9 @@ def test_a_host_may_leave_when_all_have_ended(monkeypatch, fails_at):
       raise tf.errors.UnavailableError(None, None, message)
 
   monkeypatch.setattr(devices, "exchange", exchange)
-  monkeypatch.setattr(devices, "_has_workers", lambda strategy: True)
+  strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
   resolver = types.SimpleNamespace(task_type="worker", task_id=1)
-  strategy = types.SimpleNamespace(cluster_resolver=resolver)
+  strategy.cluster_resolver = resolver
   if fails_at == 1:
     with (
       pytest.raises(devices.LostWorkerError, match="worker 0 of TF_CONFIG"),
