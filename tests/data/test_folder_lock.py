@@ -42,10 +42,9 @@ class TestLockFolder:
         # Another process does not know what this one has locked.
         lambda: importlib.reload(folder_lock) and self.lock(tmp_path)
       )
-      assert told == (
-        f"UserError: {tmp_path} is in use by process {os.getpid()} on "
-        f"{socket.gethostname()}; wait for it to end, or pass another folder"
-      )
+      assert told.startswith(f"UserError: {tmp_path} ")
+      for part in (str(os.getpid()), socket.gethostname(), "another folder"):
+        assert part in told
       # The lock nests, and is the folder's, however it is named.
       assert self.lock(f"{tmp_path}/") == ["run.lock"]
       (tmp_path / "other").mkdir()

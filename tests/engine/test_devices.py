@@ -128,10 +128,7 @@ def test_a_tpu_that_stops(monkeypatch):
       devices.hosts_end_together(Tpu()),
     ):
       raise kind(None, None, "Socket closed\nAdditional information:")
-    assert str(error.value) == (
-      "the TPU has stopped (Socket closed); run the same command again to "
-      "continue from the newest checkpoint"
-    )
+    assert "TPU has stopped (Socket closed); run the same" in str(error.value)
     assert error.value.status == 75
   several = "2 root error(s) found.\n  (0) UNAVAILABLE: Socket closed\n  (1) x"
   with (

@@ -267,11 +267,10 @@ def test_a_precision_it_lacks(model, runtime, precision, message):
     predictor.Predictor(model, POOL, precision=precision, runtime=runtime)
 
 
-@pytest.mark.parametrize("runtime", ["tensorrt", "OpenVINO", "onnx", "numpy"])
-def test_a_runtime_that_is_unknown(model, runtime):
-  message = f"^--runtime={runtime} is not one of tensorflow, onnxruntime, open"
+def test_a_runtime_that_is_unknown(model):
+  message = "^--runtime=onnx is not one of tensorflow, onnxruntime, openvino"
   with pytest.raises(UserError, match=message):
-    predictor.Predictor(model, POOL, runtime=runtime)
+    predictor.Predictor(model, POOL, runtime="onnx")
 
 
 @pytest.mark.parametrize("runtime", runtimes.RUNTIMES[1:])

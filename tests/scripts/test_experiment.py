@@ -136,12 +136,9 @@ def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):
 
 def test_hosts_have_equally_many_rows(tmp_path, monkeypatch):
   monkeypatch.setattr(devices, "exchange", lambda strategy, number: [number, 3])
-  with pytest.raises(UserError) as error:
+  message = rf"train\.tf_record has .* \[{len(TOKENS)}, 3\]; .* the same data$"
+  with pytest.raises(UserError, match=message):
     run(Tagging(TOKENS), tmp_path, "train")
-  assert str(error.value) == (
-    f"train.tf_record has different numbers of rows on different hosts: "
-    f"[{len(TOKENS)}, 3]; give all hosts the same data"
-  )
 
 
 @pytest.fixture

@@ -285,10 +285,8 @@ def test_a_context_counts_once_for_each_choice():
     assert client.request("/answer", body)[0] == 200
     status, found, _ = client.request("/answer", {**body, "choices": ["b"] * 4})
   assert status == 413
-  assert found["error"] == (
-    "an input of 124 characters (context and question count once for each "
-    "choice), more than --max_text_chars=100"
-  )
+  assert "124 characters" in found["error"]
+  assert found["error"].endswith("more than --max_text_chars=100")
 
 
 def test_an_optional_input_may_be_null():

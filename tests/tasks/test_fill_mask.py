@@ -20,10 +20,8 @@ import modeling
 import tokenization
 from bert import variables
 from bert.data import downloads, fetching, masked_text
-from bert.engine import loaded_model
 from bert.errors import UserError
 from bert.models import checkpoints
-from bert.models.resolve import Overrides, resolve
 from bert.tasks.pretraining import task as pretraining
 
 TEXT = "the city would be unaffable"
@@ -297,26 +295,6 @@ def test_the_script_writes_json_lines(folder, filler, tmp_path):
   (expected,) = filler.answers([("the city", "it would be")])
   found = pair["next_sentence_probability"]
   assert found == pytest.approx(expected.next_sentence_probability, rel=1e-4)
-
-
-def test_the_casing_of_a_folder_without_a_name_may_be_given(folder, tmp_path):
-  def count(casing):
-    model = resolve(str(path), Overrides(do_lower_case=casing))
-    return loaded_model.load_task(model, "fill_mask")("Unaffable")["num_pieces"]
-
-  path = shutil.copytree(folder[0], tmp_path / "model")
-  assert count(True) > 1
-  assert count(False) == 1  # It is unknown.
-  config = json.loads((path / "bert_config.json").read_text())
-  recorded = json.dumps({**config, "do_lower_case": False})
-  (path / "bert_config.json").write_text(recorded)
-  command = [f"--model_dir={path}", "--input_file=-", "--output_file=-"]
-  printed, _ = scripts.fork("fill_mask.py", *command, stdin="Unaffable\n")
-  assert json.loads(printed)["num_pieces"] == 1
-  _, error = scripts.fork(
-    "fill_mask.py", *command, "--do_lower_case=true", status=2
-  )
-  assert "the model was trained with --do_lower_case=False" in error
 
 
 def test_a_slow_pipe_is_answered_as_it_comes(folder, tmp_path):

@@ -151,13 +151,6 @@ class TestAnswerLines:
     expected = [[str(i), str(n)] for i, n in enumerate(lengths)]
     assert answered(content) == expected
 
-  def test_numbers_run_on(self):
-    lines = [b"x" * (i % 7) for i in range(3000)]
-    stub = Stub()
-    rows = answered(b"\n".join(lines) + b"\n", stub)
-    assert len(stub.calls) > 1
-    assert rows == [[str(i), str(i % 7)] for i in range(3000)]
-
   @given(st.lists(st.integers(0, 5)), st.integers(1, 7), st.booleans())
   def test_however_the_bytes_come(self, lengths, size, ends):
     content = b"\n".join(b"x" * n for n in lengths) + b"\n" * ends

@@ -223,15 +223,6 @@ def test_each_context_is_there_once(write, tmp_path):
   assert content.count("second paragraph") == 1
 
 
-def test_what_needs_a_script_is_hidden_until_it_runs(write):
-  page, _ = write(question())
-  (form,) = page.named("form")
-  (button,) = page.named("button")
-  assert "hidden" in form
-  assert "hidden" in button
-  assert "This page needs JavaScript." in page.text
-
-
 @pytest.mark.parametrize(
   ("exact", "f1", "verdict"),
   [
@@ -261,13 +252,6 @@ def test_filter_of_a_set_with_questions_without_an_answer(write):
   assert [len(q["golds"]) for q in found] == [1, 0, 0]
   assert "answerable (1)" in page.text
   assert "unanswerable (2)" in page.text
-
-
-def test_scores_of_version_1(write):
-  page, _ = write(question(), scores={**SCORES, "missing": 3})
-  assert page.numbers() == [50.25, 61, 3, 1]
-  assert not page.tables
-  assert "missing" in page.text
 
 
 def test_scores_of_version_2(write):
