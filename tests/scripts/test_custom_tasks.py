@@ -167,6 +167,21 @@ def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
   assert "Label weights: no 0.5, perhaps 0.75, rare 6, yes 2\n" in log
 
 
+def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):
+  model = tmp_path / "model"
+  shutil.copytree(pairs[0], model)
+  (model / "flags.json").unlink()  # Which names the columns.
+  _, error = scripts.fork(
+    "run_classifier.py",
+    *("--task_name=custom", "--do_predict", "--text_a_column=premise"),
+    *(f"--test_file={files}/pairs_test.csv", f"--output_dir={tmp_path}/out"),
+    f"--init_checkpoint={model}",
+    status=2,
+  )
+  assert "--text_b_column: the test set has single texts, but" in error
+  assert error.endswith("; pass it\n")
+
+
 def test_a_file_is_answered_as_the_test_set_was(pairs, tmp_path):
   folder, _, dev = pairs
   path = tmp_path / "pairs.txt.gz"
