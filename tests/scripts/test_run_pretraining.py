@@ -285,8 +285,6 @@ MISTAKES = """
   10 of them masked ... FILES/unmasked.tfrecord has ... 0 of them masked
 --eval_input_file=FILES/long.tfrecord --eval_steps=3
   64 positions ... FILES/long.tfrecord has 96 positions
---input_file=FILES/default.tfrecord,FILES/corrupted.tfrecord
-  FILES/corrupted.tfrecord: record ... damaged
 --input_file=FILES/truncated.tfrecord
   FILES/truncated.tfrecord: record ... cut off
 --input_file=FILES/empty.tfrecord
@@ -311,9 +309,6 @@ def bad_files(files):
   """The folder of files, with those that the errors are about."""
   good = (files / "default.tfrecord").read_bytes()
   (files / "truncated.tfrecord").write_bytes(good[:-100])
-  corrupted = bytearray(good)
-  corrupted[len(good) // 2] ^= 1
-  (files / "corrupted.tfrecord").write_bytes(corrupted)
   (files / "empty.tfrecord").touch()
   config = json.loads((files / "model" / "bert_config.json").read_text())
   small = {**config, "vocab_size": 500}

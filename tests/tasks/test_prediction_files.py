@@ -189,7 +189,6 @@ class TestAnswerLines:
         b"a\tb\nab\n",
         r"f.txt:2: 1 text, .*; the model needs two texts",
       ),
-      (PairStub, b"a\tb\n\nc\td", r"f.txt:2: 1 text, .*; the model needs two"),
       (PairStub, b"\n" * 1500 + b"a\tb", r"f.txt:1: 1 text, "),
       (PairStub, b"a\tb\n \n", r"f.txt:2: 1 text, "),
     ],
