@@ -1,4 +1,4 @@
-"""Flags stay in scripts, variables in one module, functions stay short."""
+"""Functions stay short; variables and JSON are each read in one module."""
 
 import ast
 import re
@@ -6,57 +6,29 @@ import re
 import pytest
 from source_modules import MODULES, imports, read, tree
 
-_FUNCTIONS = ast.FunctionDef, ast.AsyncFunctionDef
-
-# Modules that define and parse flags.
-_ABSL_FLAGS = ("bert.flags.values", "bert.scripts.startup")
-
-
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_flags_and_variables_stay_in_their_modules(name):
-  room, _ = MODULES[name]
-  assert name.rpartition(".")[2] != "utils"
-  known = set(imports(name))
-  assert name in _ABSL_FLAGS or not {"absl.flags", "absl.app"} & known
-  text = read(name)
-  if name != "bert.variables":
-    for maker in ("tf.Variable(", "v1.get_variable(", "v1.variable_scope("):
-      assert maker not in text
-  if name != "bert.strict_json":  # Which refuses what Python's reader does not.
-    assert "json.load(" not in text
-    assert not re.search(r"\bjson\.loads\(", text)
-  for forbidden in ("tf.keras", "tf.estimator", "tensorflow.python"):
-    assert forbidden not in text
-  loads_tensorflow = "tensorflow" in set(imports(name, tree(name).body))
-  without = room == "data" or name in ("tokenization", "bert.errors")
-  assert not (without and loads_tensorflow)
+# What only one module may do.
+ONE_MODULE = {
+  r"tf\.Variable\(|v1\.get_variable\(|v1\.variable_scope\(": "bert.variables",
+  r"\bjson\.loads?\(": "bert.strict_json",
+}
 
 
-def _is_flag(node):
-  """Whether a node is flags.name or flags["name"]."""
-  is_part = isinstance(node, ast.Attribute | ast.Subscript)
-  return is_part and getattr(node.value, "id", None) in ("flags", "FLAGS")
+@pytest.mark.parametrize("pattern", ONE_MODULE)
+def test_one_module_does_it(pattern):
+  users = {name for name in MODULES if re.search(pattern, read(name))}
+  assert users <= {ONE_MODULE[pattern]}
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_flags_are_only_read(name):
-  for node in ast.walk(tree(name)):
-    targets = getattr(node, "targets", [getattr(node, "target", None)])
-    assert not any(map(_is_flag, targets)), node.lineno
+def test_functions_are_short():
+  for name in MODULES:
+    assert name.rpartition(".")[2] != "utils"
+    for node in ast.walk(tree(name)):
+      if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        length = node.end_lineno - node.lineno + 1
+        assert length <= 60, f"{name}.{node.name}"
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_functions_are_short_and_described(name):
-  module = tree(name)
-  assert ast.get_docstring(module)
-  for node in ast.walk(module):
-    if isinstance(node, _FUNCTIONS):
-      assert _length(node) <= 60, node.name
-  for node in module.body:
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-      is_public = not node.name.startswith("_") and node.name != "main"
-      assert ast.get_docstring(node) or not is_public, node.name
-
-
-def _length(function):
-  return function.end_lineno - function.lineno + 1
+def test_data_are_read_without_tensorflow():
+  for name, (room, _) in MODULES.items():
+    if room == "data" or name in ("tokenization", "bert.errors"):
+      assert "tensorflow" not in imports(name, tree(name).body), name

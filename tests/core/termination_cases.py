@@ -5,12 +5,11 @@ import threading
 from unittest import mock
 
 import pytest
+import scripts
 import toy_model
 
 from bert import termination as signals
-from bert.flags import flag_table
 from bert.models import checkpoints
-from bert.scripts import startup
 from bert.termination import DeferredTermination
 
 
@@ -137,9 +136,9 @@ def test_an_evaluation_is_not_waited_for(tmp_path):
 def script():
   """The handlers of a script, whose flags are known."""
   before = signal.getsignal(signal.SIGINT)
-  signals.raise_on_signals()
-  yield
-  signals._raised = None
+  with mock.patch.dict(vars(signals)):  # Which note what a signal raised.
+    signals.raise_on_signals()
+    yield
   signal.signal(signal.SIGINT, before)
 
 
@@ -164,17 +163,24 @@ def test_a_lost_signal_ends_a_prediction(script, tmp_path, number, error):
     next(rows)
 
 
-@pytest.mark.parametrize(("number", "error"), RAISED)
-def test_a_signal_that_became_an_error(script, monkeypatch, number, error):
-  def main(flags):
-    _lose(number, error)
-    raise RuntimeError("MISMATCH")
+SCRIPT = """
+import contextlib, signal
+from bert.scripts import startup
 
-  known = {"verbosity": mock.Mock(), "task_module": mock.Mock(present=0)}
-  monkeypatch.setattr(startup, "FLAGS", known)
-  with pytest.raises(SystemExit) as end:
-    startup._run_main(main, {"task_module": flag_table.TASK_MODULE})
-  assert end.value.code == 128 + number
+def main(flags):
+  with contextlib.suppress(BaseException):
+    signal.raise_signal({number})
+  raise RuntimeError("MISMATCH")
+
+startup.script(main, {{}})[1]()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_became_an_error(tmp_path, number):
+  path = tmp_path / "script.py"
+  path.write_text(SCRIPT.format(number=int(number)))
+  scripts.fork(path, status=128 + number)
 
 
 def test_a_second_sigterm_does_not_interrupt_the_end(script):

@@ -87,13 +87,13 @@ def _lamb_in_numpy(weight, direction, decay):
   ("name", "is_corrected", "is_compiled"),
   [("adamw", True, True), ("lamb", False, True), ("lamb", True, False)],
 )
-def test_updates_are_the_papers(name, is_corrected, is_compiled, monkeypatch):
-  monkeypatch.setattr(optimization, "_MIN_COMPILED", 1)
+def test_updates_are_the_papers(name, is_corrected, is_compiled):
+  large = [256, 128]  # Updates of 2**15 elements are compiled.
   rng = np.random.default_rng(0)
   initial = {
-    "a/kernel": rng.normal(size=[4, 3]),
-    "b/kernel": 100 * rng.normal(size=[4, 3]),
-    "zeros/kernel": np.zeros([4, 3]),
+    "a/kernel": rng.normal(size=large),
+    "b/kernel": 100 * rng.normal(size=large),
+    "zeros/kernel": np.zeros(large),
     "a/bias": rng.normal(size=[3]),
     "a/LayerNorm/gamma": rng.normal(size=[3]),
   }
@@ -132,7 +132,7 @@ def test_updates_are_the_papers(name, is_corrected, is_compiled, monkeypatch):
             update = update + 0.01 * before
         expected[key] = expected[key] - 0.1 * update
         np.testing.assert_allclose(
-          weights[key], expected[key], rtol=2e-5, atol=2e-6, err_msg=key
+          weights[key], expected[key], rtol=2e-5, atol=1e-5, err_msg=key
         )
 
 

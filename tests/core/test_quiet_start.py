@@ -1,13 +1,14 @@
 """How TensorFlow is started by an import of the model."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 import scripts
 
-from bert import quiet_start as startup
+HAS_AVX512 = "avx512f" in pathlib.Path("/proc/cpuinfo").read_text()
 
 
 def _started(first_use, **environment):
@@ -29,7 +30,7 @@ def _started(first_use, **environment):
 
 
 def test_the_users_wish_counts():
-  wish = "0" if startup._has_avx512() else "1"
+  wish = "0" if HAS_AVX512 else "1"
   # TensorFlow, which reads it, need not load.
   assert _started("pass", TF_ENABLE_ONEDNN_OPTS=wish) == (wish, "")
 
@@ -60,6 +61,6 @@ def test_the_start():
     "print(len(runs), is_tracked, gc.isenabled())"
   )
   found, written = _started(code)
-  onednn = "1" if startup._has_avx512() else "None"
+  onednn = "1" if HAS_AVX512 else "None"
   assert found.splitlines() == ["0 False True", onednn]
   assert written == ""

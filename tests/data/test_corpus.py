@@ -13,7 +13,10 @@ import sys
 import tempfile
 import threading
 import time
+import types
+from unittest import mock
 
+import apache_beam
 import hypothesis
 import pytest
 import tensorflow as tf
@@ -273,14 +276,13 @@ def test_an_error_of_a_runner_is_not_ours():
   class JobFailed(Exception):
     __module__ = "apache_beam.runners.any"
 
-  class Pipeline:
-    def run(self):
-      raise self.error
+  def write(error):
+    pipeline = apache_beam.Pipeline()
+    pipeline.run = mock.Mock(side_effect=error)
+    corpus = types.SimpleNamespace(shards=[0])
+    corpus_beam.write_records_by_beam(corpus, None, ["a"], "b", pipeline)
 
-  pipeline = Pipeline()
-  pipeline.error = JobFailed("State: FAILED, Error:\nno quota\n")
   with pytest.raises(OSError, match=r"^no quota$"):
-    corpus_beam._run_pipeline(pipeline)
-  pipeline.error = KeyError("ours")
+    write(JobFailed("State: FAILED, Error:\nno quota\n"))
   with pytest.raises(KeyError, match="ours"):
-    corpus_beam._run_pipeline(pipeline)
+    write(KeyError("ours"))

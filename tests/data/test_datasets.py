@@ -1,15 +1,9 @@
-"""Data sets from a server on loopback."""
+"""Data sets: which files are fetched, and what is made of them."""
 
-import hashlib
-import io
-import zipfile
-
-import pooch
 import pytest
 
+from bert.data import datasets, fetching
 from bert.errors import UserError
-from loopback import Answer, serve
-from bert.data import datasets
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
 TRAIN = [
@@ -19,42 +13,39 @@ TRAIN = [
 ]
 
 
-def _sha256(content):
-  return hashlib.sha256(content).hexdigest()
-
-
 @pytest.fixture
-def server(monkeypatch):
-  """A server; its files get into the tables of addresses."""
-  monkeypatch.setattr(pooch.core.time, "sleep", lambda _: None)
-  with serve({}) as server:
-    for name in ("_GLUE_URL", "_MRPC_URL", "_SQUAD_URL"):
-      monkeypatch.setattr(datasets, name, server.url)
+def fetched(monkeypatch):
+  """(URL, target, checksum) of what is fetched; files by the ends of URLs."""
+  calls, contents = [], {}
 
-    def add(name, content):
-      server.answers[f"/{name}"] = [Answer(content)]
-      return f"{server.url}/{name}", _sha256(content)
+  def fetch(url, path, offline=False, sha256=None):
+    calls.append((url, path, sha256))
+    with open(path, "w", encoding="utf-8", newline="") as writer:
+      writer.write(contents.get(url.rpartition("/")[2], ""))
 
-    server.add = add
-    yield server
+  def fetch_archive(url, folder, offline=False, sha256=None):
+    calls.append((url, folder, sha256))
+
+  monkeypatch.setattr(fetching, "fetch", fetch)
+  monkeypatch.setattr(fetching, "fetch_archive", fetch_archive)
+  return calls, contents
 
 
-def test_mrpc_is_divided_as_glue_does(server, tmp_path, monkeypatch):
-  train = (HEADER + "".join(TRAIN)).encode()
-  test = (HEADER + "1\t41\t42\tA four\tB four\r\n").encode()
-  # As in the published file, the first row is not a header.
-  ids = b"21\t22\n99\t98\n"
-  table = dict(
-    server.add(name, content)
-    for name, content in (("a.txt", train), ("b.txt", test), ("c.tsv", ids))
-  )
-  monkeypatch.setattr(datasets, "_MRPC", table)
+def test_mrpc_is_divided_as_glue_does(fetched, tmp_path):
+  calls, contents = fetched
+  contents |= {
+    "msr_paraphrase_train.txt": HEADER + "".join(TRAIN),
+    "msr_paraphrase_test.txt": HEADER + "1\t41\t42\tA four\tB four\r\n",
+    # As in the published file, the first row is not a header.
+    "mrpc_dev_ids.tsv": "21\t22\n99\t98\n",
+  }
+  folder = tmp_path / "MRPC"
+  folder.mkdir()
   for _ in range(2):
-    folder = datasets.fetch_glue("MRPC", str(tmp_path))
-  assert folder == str(tmp_path / "MRPC")
+    assert datasets.fetch_glue("MRPC", str(tmp_path)) == str(folder)
   rows = [line.replace("\r", "") for line in (HEADER, *TRAIN)]
   texts = {
-    name: (tmp_path / "MRPC" / f"{name}.tsv").read_bytes().decode()
+    name: (folder / f"{name}.tsv").read_bytes().decode()
     for name in ("train", "dev", "test")
   }
   assert texts == {
@@ -63,42 +54,34 @@ def test_mrpc_is_divided_as_glue_does(server, tmp_path, monkeypatch):
     "test": "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     "0\t41\t42\tA four\tB four\n",
   }
-  assert len(server.requests) == 3
+  assert len(calls) == 3
+  assert all(sha256 for *_, sha256 in calls)
   # One that the user has changed is not overwritten.
-  (tmp_path / "MRPC" / "train.tsv").write_text("own")
-  (tmp_path / "MRPC" / "test.tsv").unlink()
+  (folder / "train.tsv").write_text("own")
+  (folder / "test.tsv").unlink()
   datasets.fetch_glue("MRPC", str(tmp_path))
-  assert (tmp_path / "MRPC" / "train.tsv").read_text() == "own"
+  assert (folder / "train.tsv").read_text() == "own"
 
 
-def test_an_archive_of_glue_is_unpacked(server, tmp_path, monkeypatch):
-  stream = io.BytesIO()
-  with zipfile.ZipFile(stream, "w") as archive:
-    archive.writestr("RTE/train.tsv", "text")
-  _, sha256 = server.add("RTE.zip", stream.getvalue())
-  row = datasets.GLUE["RTE"]._replace(sha256=sha256)
-  monkeypatch.setitem(datasets.GLUE, "RTE", row)
-  datasets.fetch_glue("RTE", str(tmp_path))
-  assert (tmp_path / "RTE" / "train.tsv").read_text() == "text"
-  server.add("CoLA.zip", stream.getvalue())
-  with pytest.raises(UserError, match=r"CoLA\.zip .* known hash.* again"):
-    datasets.fetch_glue("CoLA", str(tmp_path))
-  server.add("AX.tsv", b"index\n")
-  datasets.fetch_glue("AX", str(tmp_path))
-  assert (tmp_path / "AX" / "diagnostic.tsv").read_bytes() == b"index\n"
-
-
-def test_squad_is_downloaded(server, tmp_path, monkeypatch):
-  table = {}
-  for name in datasets._SQUAD:
-    _, table[name] = server.add(name, name.encode())
-  monkeypatch.setattr(datasets, "_SQUAD", table)
+def test_files_are_fetched_with_their_checksums(fetched, tmp_path):
+  calls, _ = fetched
+  (tmp_path / "AX").mkdir()
+  for name in ("RTE", "AX"):
+    datasets.fetch_glue(name, str(tmp_path))
   datasets.fetch_squad(str(tmp_path))
-  for name in (
-    *("train-v1.1.json", "dev-v1.1.json"),
-    *("train-v2.0.json", "dev-v2.0.json"),
-  ):
-    assert (tmp_path / name).read_text() == name
+  urls, targets, checksums = zip(*calls, strict=True)
+  assert [url.rpartition("/")[2] for url in urls[:2]] == ["RTE.zip", "AX.tsv"]
+  assert targets == (
+    str(tmp_path / "RTE"),
+    str(tmp_path / "AX" / "diagnostic.tsv"),
+    *(
+      str(tmp_path / f"{split}-v{version}.json")
+      for version in ("1.1", "2.0")
+      for split in ("train", "dev")
+    ),
+  )
+  # None is published for the diagnostic set.
+  assert [bool(x) for x in checksums] == [True, False, True, True, True, True]
 
 
 def test_every_task_of_glue_is_known():

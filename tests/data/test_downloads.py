@@ -1,11 +1,8 @@
 """Models by name, from servers on loopback."""
 
 import functools
-import io
 import json
-import os
 import re
-import zipfile
 
 import huggingface_hub
 import pytest
@@ -13,7 +10,7 @@ from huggingface_hub import errors
 
 from bert.errors import UserError
 from loopback import Answer, serve
-from bert.data import downloads, files
+from bert.data import downloads, fetching
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "uncased_L-2_H-128_A-2"
@@ -40,49 +37,37 @@ def fresh():
 
 
 @pytest.fixture
-def release_server(tmp_path, monkeypatch):
-  """A server with one release."""
+def fetched(tmp_path, monkeypatch):
+  """The arguments of downloads of archives, which are not made."""
   monkeypatch.setenv("BERT_CACHE", str(tmp_path / "cache"))
-  stream = io.BytesIO()
-  with zipfile.ZipFile(stream, "w") as archive:
-    archive.writestr("bert_config.json", "{}")
-  path = f"/bert_models/2020_02_20/{NAME}.zip"
-  with serve({path: [Answer(stream.getvalue())]}) as server:
-    url = f"{server.url}/bert_models"
-    monkeypatch.setattr(downloads, "_RELEASES_URL", url)
-    yield server
+  calls = []
+
+  def fetch_archive(*args):
+    calls.append(args)
+    return args[1]
+
+  monkeypatch.setattr(fetching, "fetch_archive", fetch_archive)
+  return calls
 
 
-def test_a_release_is_downloaded_once(release_server, tmp_path):
-  for _ in range(2):
-    folder = downloads.local_path(NAME)
-    downloads.local_path.cache_clear()
-  assert folder == str(tmp_path / "cache" / "models" / NAME)
-  assert (tmp_path / "cache/models" / NAME / "bert_config.json").exists()
-  assert len(release_server.requests) == 1
-  downloads.use_cache_only(True)
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_release_is_downloaded(fetched, tmp_path, offline):
+  downloads.use_cache_only(offline)
+  folder = str(tmp_path / "cache" / "models" / NAME)
   assert downloads.local_path(NAME) == folder
-  with pytest.raises(UserError, match="--offline forbids downloading"):
-    downloads.local_path("uncased_L-4_H-128_A-2")
+  ((url, *rest),) = fetched
+  assert url.startswith("https://")
+  assert url.endswith(f"/bert_models/2020_02_20/{NAME}.zip")
+  assert rest == [folder, offline]
 
 
-def test_each_host_has_a_cache(release_server, tmp_path):
-  """Also those that write no results."""
-  files.write_only_in(str(tmp_path / "own"))
-  try:
-    folder = downloads.local_path(NAME)
-  finally:
-    files.write_only_in(None)
-  assert os.listdir(folder) == ["bert_config.json"]
-
-
-def test_what_exists_is_not_downloaded(release_server, tmp_path, monkeypatch):
+def test_what_exists_is_not_downloaded(fetched, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / NAME).mkdir()
   for path in (NAME, str(tmp_path), "nowhere", "gs://bucket/model", ""):
     assert downloads.local_path(path) == path
   assert downloads.local_path(tmp_path) == str(tmp_path)
-  assert release_server.requests == []
+  assert fetched == []
 
 
 def test_the_cache_may_be_in_the_home_folder(tmp_path, monkeypatch):

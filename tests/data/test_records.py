@@ -1,7 +1,9 @@
 """Records: the bytes that TensorFlow writes, and files checked when read."""
 
 import itertools
+import struct
 
+import google_crc32c
 import hypothesis
 import numpy as np
 import pytest
@@ -137,7 +139,10 @@ def _until_error(path):
 def test_a_huge_length_is_not_reserved(tmp_path, length):
   """Its checksum is right, and the file is shorter."""
   path = str(tmp_path / "a.tf_record")
+  header = struct.pack("<Q", length)
+  checksum = google_crc32c.value(header)
+  masked = (checksum >> 15 | checksum << 17) + 0xA282EAD8 & 2**32 - 1
   with open(path, "wb") as writer:
-    writer.write(records._header(length) + b"content")
+    writer.write(header + struct.pack("<I", masked) + b"content")
   with pytest.raises(errors.UserError, match="its first record is damaged"):
     next(records.read_records(path))

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gzip
 import io
+import itertools
 import logging
 import pathlib
 import re
@@ -35,21 +36,20 @@ class TestReadTable:
     first = 1 if "json" in extension else 2
     assert table.lines == [first, first + 1]
 
-  @pytest.mark.parametrize("mark", [b"", BOM])
-  @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
-  @pytest.mark.parametrize("end", [b"", b"\n"])
   @pytest.mark.parametrize("extension", EXTENSIONS)
-  def test_marks_and_newlines(self, tmp_path, mark, newline, end, extension):
+  def test_marks_and_newlines(self, tmp_path, extension):
     lines = {
       ".tsv": [b"text\tlabel", b"a\tb", b"c\td"],
       ".csv": [b"text,label", b"a,b", b"c,d"],
     }.get(extension, [b'{"text":"a","label":"b"}', b'{"text":"c","label":"d"}'])
-    end = newline if end else b""
-    content = mark + newline.join(lines) + end
-    table = tables.read_table(write(tmp_path, "x" + extension, content))
-    assert table.names == ["text", "label"]
-    assert table.rows == [["a", "b"], ["c", "d"]]
-    assert table.lines == [len(lines) - 1, len(lines)]
+    for mark, newline, has_end in itertools.product(
+      (b"", BOM), (b"\n", b"\r\n", b"\r"), (False, True)
+    ):
+      content = mark + newline.join(lines) + newline * has_end
+      table = tables.read_table(write(tmp_path, "x" + extension, content))
+      assert table.names == ["text", "label"]
+      assert table.rows == [["a", "b"], ["c", "d"]]
+      assert table.lines == [len(lines) - 1, len(lines)]
 
   def test_empty_lines_within(self, tmp_path):
     path = write(tmp_path, "x.jsonl", '\n{"a": 1}\n \t\n\r\n{"a": 2}\n\n')
@@ -163,14 +163,19 @@ TEXTS = [
 class TestOfPrograms:
   """Files as Excel and other programs export them."""
 
-  @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
-  @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-  @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+  @pytest.mark.parametrize(
+    ("name", "delimiter", "encoding"),
+    [
+      ("x.csv", ",", "utf-8-sig"),
+      ("x.csv", ";", "utf-16"),
+      ("x.csv.gz", "\t", "utf-8"),
+      ("x.tsv", ",", "utf-16"),
+      ("x.tsv", ";", "utf-8"),
+    ],
+  )
   def test_separators_and_encodings(
     self, tmp_path, name, delimiter, encoding, caplog
   ):
-    if name == "x.tsv" and delimiter == "\t":
-      return  # Quotation marks have no meaning there.
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, delimiter=delimiter)
     rows = [[text, str(index)] for index, text in enumerate(TEXTS * 9)]
@@ -233,9 +238,9 @@ class TestOfPrograms:
       tables.read_table(path, encoding="CP1252")
       path_2 = write(tmp_path, "y.csv", f"text\n{text}\n".encode("cp1252"))
       tables.read_table(path_2, encoding="cp1252")
-    assert caplog.messages == [
-      f"{path} is UTF-8, but read as CP1252; pass --encoding=utf-8"
-    ]
+    (message,) = caplog.messages
+    assert message.startswith(f"{path} is UTF-8")
+    assert message.endswith("--encoding=utf-8")
 
   @pytest.mark.parametrize(
     ("content", "given", "message"),

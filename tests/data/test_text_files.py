@@ -56,12 +56,13 @@ def test_split_lines(lines, newline, is_ended):
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz", "X.GZ"])
-@pytest.mark.parametrize("chunk", [1, 3, 2**20])
-def test_lines(tmp_path, monkeypatch, name, chunk):
-  monkeypatch.setattr(text_files, "_CHUNK_BYTES", chunk)
-  text = "\ufeffß a\r\n\n b\u2028c\x0bd\re\n東京"
+# A file is read in chunks of 2**20 bytes, which may end in a character.
+@pytest.mark.parametrize("size", [0, *range(2**20 - 12, 2**20), 3 * 2**20])
+def test_lines(tmp_path, name, size):
+  first = "a" * size
+  text = f"\ufeff{first}ß a\r\n\n b\u2028c\x0bd\re\n東京"
   path = tmp_path / name
   packed = name.lower().endswith(".gz")
   path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
   lines = list(text_files.read_lines(str(path)))
-  assert lines == ["ß a\r", "", " b\u2028c\x0bd\re", "東京"]
+  assert lines == [f"{first}ß a\r", "", " b\u2028c\x0bd\re", "東京"]

@@ -3,6 +3,7 @@
 import json
 import socket
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -127,10 +128,7 @@ def test_a_tpu_that_stops(monkeypatch):
       devices.hosts_end_together(Tpu()),
     ):
       raise kind(None, None, "Socket closed\nAdditional information:")
-    assert str(error.value) == (
-      "the TPU has stopped (Socket closed); run the same command again to "
-      "continue from the newest checkpoint"
-    )
+    assert "TPU has stopped (Socket closed); run the same" in str(error.value)
     assert error.value.status == 75
   several = "2 root error(s) found.\n  (0) UNAVAILABLE: Socket closed\n  (1) x"
   with (
@@ -155,9 +153,9 @@ def test_a_host_may_leave_when_all_have_ended(monkeypatch, fails_at):
       raise tf.errors.UnavailableError(None, None, message)
 
   monkeypatch.setattr(devices, "exchange", exchange)
-  monkeypatch.setattr(devices, "_has_workers", lambda strategy: True)
+  strategy = mock.Mock(spec=tf.distribute.MultiWorkerMirroredStrategy)
   resolver = types.SimpleNamespace(task_type="worker", task_id=1)
-  strategy = types.SimpleNamespace(cluster_resolver=resolver)
+  strategy.cluster_resolver = resolver
   if fails_at == 1:
     with (
       pytest.raises(devices.LostWorkerError, match="worker 0 of TF_CONFIG"),

@@ -202,29 +202,9 @@ class TestTrainingBatches:
     rises = np.sum(np.diff(means) > 0)
     assert 5 < rises < 26
 
-  def test_the_same_rows_meet_others_next_time(self):
-    lengths = np.arange(256)
-    batches = take(lengths, 4, 1, 2 * 64)
-    first, second = (
-      {frozenset(batch.tolist()) for batch in half}
-      for half in (batches[:64], batches[64:])
-    )
-    assert len(first & second) < 64
-
 
 class TestInputFn:
   LENGTHS = (3, 20, 9, 1, 12, 5, 8)
-
-  def test_rows_are_cut_to_the_longest(self):
-    rows = make_rows(self.LENGTHS)
-    batches = batches_of(rows, {"batch_size": 2}, 4, is_training=True)
-    for batch in batches:
-      lengths = np.array(self.LENGTHS)[batch["row_index"]]
-      mask = np.arange(lengths.max()) < lengths[:, None]
-      np.testing.assert_array_equal(batch["input_mask"], mask)
-      ids = mask * batch["row_index"][:, None]
-      np.testing.assert_array_equal(batch["input_ids"], ids)
-      assert batch["weights"].shape == (2, 2)
 
   @pytest.mark.parametrize("name", ["fill_batches", "pad_to_max_length"])
   def test_an_evaluation_can_fill_its_batches(self, name):
@@ -260,15 +240,6 @@ class TestInputFn:
     dataset = inputs.input_fn_from_rows(rows, False)({"batch_size": 4})
     for count, _ in enumerate(dataset.take(50), 1):
       assert len(taken) <= 4 * (count + 64) + 100
-
-  def test_drop_remainder(self):
-    batches = batches_of(
-      make_rows(self.LENGTHS), {"batch_size": 3}, drop_remainder=True
-    )
-    assert len(batches) == 2
-    assert all(batch["is_real_example"].all() for batch in batches)
-    seen = np.concatenate([batch["row_index"] for batch in batches])
-    assert len(set(seen.tolist())) == 6
 
   @pytest.mark.parametrize("is_training", [True, False])
   def test_static_shapes(self, is_training):

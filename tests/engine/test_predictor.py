@@ -1,6 +1,7 @@
 """The Predictor: batches, padding and threads, against the golden model."""
 
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -73,7 +74,8 @@ def expected_tokens(golden, row):
 
 
 def test_a_lost_signal_ends_it(run, rows, monkeypatch):
-  monkeypatch.setattr(termination, "_raised", KeyboardInterrupt())
+  again = mock.Mock(side_effect=KeyboardInterrupt)
+  monkeypatch.setattr(termination, "raise_if_signaled", again)
   with pytest.raises(KeyboardInterrupt):
     list(run(rows))
 
@@ -269,7 +271,7 @@ class TestModel:
       tokens, expected_tokens(golden, 0), rtol=0, atol=2e-5
     )
 
-  @pytest.mark.parametrize("precision", ["int32", "fp16", "", 16])
+  @pytest.mark.parametrize("precision", ["fp16", 16])
   def test_an_unknown_precision(self, model, precision):
     message = f"^--precision={precision} is not one of float32, .*; pass one$"
     with pytest.raises(UserError, match=message):
@@ -283,7 +285,6 @@ def test_many_batches_are_compiled_where_onednn_combines_nothing(
   model, rows, monkeypatch, precision, compiles
 ):
   monkeypatch.setattr(kernels, "HAS_ONEDNN", True)
-  monkeypatch.setattr(predictor, "_MANY_BATCHES", 2)
   traces = []
 
   def compute(bert, features):
@@ -294,6 +295,6 @@ def test_many_batches_are_compiled_where_onednn_combines_nothing(
     model, ComputedTask(compute, AXES), batch_size=1, precision=precision
   )
   alone = columns(run(rows[:1]))["pooled"]
-  pooled = columns(run(rows[:2]))["pooled"]
+  pooled = columns(run(rows[:1] * 50))["pooled"]
   assert len(traces) == 1 + compiles  # Another program, if it is needed.
   np.testing.assert_allclose(pooled[0], alone[0], atol=0.02)

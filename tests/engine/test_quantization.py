@@ -92,40 +92,10 @@ def test_the_loss_of_accuracy_is_written(trained, tmp_path, runtime):
   assert not path.exists()
 
 
-def test_a_task_whose_rows_have_several_sequences(golden, goldens, tmp_path):
-  task_folders.write(tmp_path, "multiple choice", golden, goldens)
-  question = {"context": "He", "choices": ["runs", "is the north"]}
-  full, small = (
-    bert.load(tmp_path, runtime="openvino", precision=precision)(question)
-    for precision in ("float32", "int8")
-  )
-  np.testing.assert_allclose(
-    small["probabilities"], full["probabilities"], atol=0.2
-  )
-
-
 def test_the_runtime_must_have_eight_bits(golden, goldens, tmp_path):
   folder = task_folders.write(tmp_path, "", golden, goldens)
   with pytest.raises(UserError, match="pass one, or --runtime=onnxruntime"):
     bert.load(folder, precision="int8")
-
-
-def test_lines_are_predicted_in_eight_bits(trained, tmp_path):
-  shutil.copytree(trained, tmp_path / "out")
-  (tmp_path / "lines.tsv").write_text("the city\the ate\nJim\tHenson\n")
-  printed, _ = scripts.fork(
-    "run_classifier.py",
-    f"--output_dir={tmp_path / 'out'}",
-    f"--predict_file={tmp_path / 'lines.tsv'}",
-    "--runtime=onnxruntime",
-    "--precision=int8",
-  )
-  header, *rows = printed.splitlines()
-  assert header == "id\tlabel\t0\t1"
-  wanted = bert.load(trained)([("the city", "he ate"), ("Jim", "Henson")])
-  for row, answer in zip(rows, wanted, strict=True):
-    found = [float(cell) for cell in row.split("\t")[2:]]
-    np.testing.assert_allclose(found, answer["probabilities"], atol=0.1)
 
 
 @pytest.mark.parametrize("flag", ["--precision=int8", "--runtime=onnxruntime"])

@@ -1,7 +1,7 @@
 """The attention page: what it holds is what it was given, and nothing else."""
 
 import base64
-import html.parser
+import html
 import json
 import re
 import shutil
@@ -12,39 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from web_page import Page
 
 from bert.reports import attention
-
-
-class _Page(html.parser.HTMLParser):
-  """The scripts of a page by id, its paragraphs, and what it refers to."""
-
-  def __init__(self, path):
-    super().__init__()
-    self.scripts, self.said, self.references = {}, [], []
-    self._open = None
-    self.feed(path.read_text("utf-8"))
-
-  def handle_starttag(self, tag, attrs):
-    attrs = dict(attrs)
-    self.references += [v for k, v in attrs.items() if k in ("src", "href")]
-    self._open = None
-    if tag == "script":
-      self._open = attrs.get("id", "")
-      assert self._open not in self.scripts
-      self.scripts[self._open] = ""
-    elif attrs.get("class") == "said":
-      self.said.append("")
-      self._open = self.said
-
-  def handle_endtag(self, tag):
-    self._open = None
-
-  def handle_data(self, data):
-    if self._open is self.said:
-      self.said[-1] += data
-    elif self._open is not None:
-      self.scripts[self._open] += data
 
 
 def _probs(layers, heads, size, seed=0):
@@ -55,7 +25,7 @@ def _probs(layers, heads, size, seed=0):
 
 def _write(path, texts, tokens, segment_ids, probs):
   attention.write_page(str(path), texts, tokens, segment_ids, probs)
-  return _Page(path)
+  return Page(path.read_text("utf-8"))
 
 
 def _weights(shown):
@@ -70,7 +40,7 @@ def test_weights_come_back_as_they_were(tmp_path):
   probs = _probs(2, 3, 4)
   tokens = ["[CLS]", "cat", "[SEP]", "[SEP]"]
   page = _write(tmp_path / "a.html", ["cat", "?"], tokens, [0, 0, 0, 1], probs)
-  shown = json.loads(page.scripts["attention"])
+  shown = json.loads(page.texts["attention"])
   assert shown["tokens"] == tokens
   assert shown["segments"] == [0, 0, 0, 1]
   # Half of a 65,535th, and float32's own rounding.
@@ -138,17 +108,19 @@ def test_any_token_comes_back(tmp_path_factory, tokens):
   probs = _probs(1, 1, len(tokens))
   texts = ["".join(tokens).replace("\r", "").replace("\0", "")]
   page = _write(path, texts, tokens, zeros, probs)
-  assert json.loads(page.scripts["attention"])["tokens"] == tokens
-  assert page.said == texts
+  assert json.loads(page.texts["attention"])["tokens"] == tokens
+  said = re.findall(r'class="said" .*?>(.*?)</p>', path.read_text(), re.S)
+  assert list(map(html.unescape, said)) == texts
   # The data, and the page's own script.
-  assert len(page.scripts) == 2
+  assert len(page.named("script")) == 2
 
 
 def test_the_page_needs_nothing_beside_it(tmp_path):
   path = tmp_path / "a.html"
   page = _write(path, ["a"], ["a"], [0], np.ones([1, 1, 1, 1]))
   content = path.read_text("utf-8")
-  assert not page.references
+  attributes = [attributes for _, attributes in page.tags]
+  assert not any({"src", "href"} & found.keys() for found in attributes)
   assert not re.search(r"https?:|url\(|@import|\bfetch\b", content)
   assert "default-src 'none'" in content
   assert [p.name for p in tmp_path.iterdir()] == ["a.html"]

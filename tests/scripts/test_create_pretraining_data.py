@@ -404,10 +404,6 @@ MISTAKES = """
   /dev/null is a pipe or a device ... pass the path of a file
 --input_file=FILES/good.txt,FILES/latin1.txt
   FILES/latin1.txt:2: byte 5 is not UTF-8 ... convert
---input_file=FILES/plain.txt.gz
-  FILES/plain.txt.gz is not a complete gzip file ... again
---input_file=FILES/blank.txt
-  FILES/blank.txt has no text that the tokenizer keeps; pass other text
 --input_file=FILES/control.txt
   FILES/control.txt has no text that the tokenizer keeps; pass other text
 --input_file=FILES/one.txt
@@ -442,8 +438,6 @@ def files(tmp_path_factory, goldens):
   for name, content in {
     "good.txt": b"the of\n\nand to\n",
     "latin1.txt": b"the\nc\xe9\n",
-    "plain.txt.gz": b"the of\n\nand to\n",
-    "blank.txt": b"\n \n\t\n",
     "control.txt": b"\x01\n\n\x02\n",
     "a.partial": b"the of\n\nand to\n",
     "one.txt": b"the of\nand to\n",

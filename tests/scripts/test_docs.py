@@ -584,7 +584,7 @@ def test_from_transformers_runs(reader, golden, goldens):
     task_folders.write(reader.folder / name, task, golden, goldens)
   labels, logits, shapes, _ = reader.read("from-transformers.md")
   assert len(labels.splitlines()) == 2
-  assert logits == "(3,)\n" * 2
+  assert logits == "(2, 3)\n"
   assert re.fullmatch(r"\(1, \d+, 32\) \(1, 32\)\n", shapes)
   assert (reader.folder / "for_transformers" / "config.json").exists()
 

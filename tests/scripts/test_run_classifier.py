@@ -5,7 +5,6 @@ import math
 import os
 import pathlib
 import re
-import shutil
 import statistics
 
 import numpy as np
@@ -16,7 +15,6 @@ import tensorflow as tf
 import tiny_task
 
 import modeling
-from bert.data import folder_lock
 from bert.models import checkpoints
 from bert.training import summaries
 
@@ -215,33 +213,6 @@ def test_killed_and_started_again_ends_in_the_same_bytes(kept, files, tmp_path):
   ]
   for name in ("best.json", *names):
     assert (out / name).read_bytes() == (kept[0] / name).read_bytes(), name
-
-
-def test_a_folder_in_use_is_refused(kept, files):
-  folder, _ = kept
-  before = scripts.tree(folder)
-  command = tiny_task.flags(files, folder, **KEEP_BEST)
-  with folder_lock.lock_folder(str(folder)):
-    _, log = scripts.fork("run_classifier.py", *command, "--do_train", status=2)
-  assert log.splitlines()[-1].startswith(
-    f"error: {folder} is in use by process {os.getpid()} on "
-  )
-  assert scripts.tree(folder) == before
-
-
-def test_another_learning_rate_is_warned_of(trained, files, tmp_path):
-  folder = shutil.copytree(trained[0], tmp_path / "out")
-  changes = {**LONG_TEXTS, **tiny_task.HEAD_ONLY, "learning_rate": 2e-3}
-  command = tiny_task.flags(files, folder, **changes, log_steps=7)
-  _, log = scripts.fork("run_classifier.py", *command, "--do_train")
-  assert (
-    f"--learning_rate=0.002: the training in {folder} began with 0.001; to "
-    "start a new training, pass another --output_dir\n"
-  ) in log
-  # The record tells what the model was trained with.
-  record = json.loads((folder / "flags.json").read_text())
-  assert record["flags"]["learning_rate"] == 0.001
-  assert log.count("began with") == 1
 
 
 @pytest.fixture(scope="module")

@@ -29,49 +29,6 @@ def flags(files, out, **changes):
   return tiny_task.flags(files, out, **changes)
 
 
-@pytest.fixture(scope="module")
-def trained(files, tmp_path_factory):
-  """The folder of a training that also evaluated and predicted, and its log."""
-  out = tmp_path_factory.mktemp("trained") / "out"
-  _, log = scripts.fork(
-    "run_ner.py",
-    *flags(
-      files, out, num_train_epochs=1, max_context=True, **tiny_task.HEAD_ONLY
-    ),
-    *("--do_train", "--do_eval", "--do_predict", "--keep_best=f1"),
-  )
-  return out, log
-
-
-def test_a_training_leaves_metrics_and_a_report(trained):
-  out, log = trained
-  assert "7 labels, which mark entities by IOB2" in log
-  results = tiny_task.results(out)
-  for name in ("accuracy", "f1", "precision", "recall"):
-    assert 0 <= results[f"eval_{name}"] <= 1
-  details = json.loads((out / "eval_results.json").read_text())
-  assert details["entities"].keys() == {"all", "LOC", "ORG", "PER"}
-  labels = re.findall(r" B-(\w+)$", (DATA / "dev.txt").read_text(), re.M)
-  assert details["entities"]["all"]["support"] == len(labels)
-  assert "<mark" in (out / "report.html").read_text()
-
-
-def test_predictions_have_a_label_for_each_word(trained):
-  out, _ = trained
-  rows = (out / "test_predictions.txt").read_text().splitlines()
-  words = [row.split()[0] for row in rows if row]
-  expected = (DATA / "test.txt").read_text().split()
-  assert words == expected
-  known = json.loads((out / "task.json").read_text())["labels"]
-  assert {row.split()[1] for row in rows if row} <= set(known)
-  lines = (out / "entities.jsonl").read_text().splitlines()
-  assert len(lines) == 20
-  for row in map(json.loads, lines):
-    for entity in row["entities"]:
-      assert row["text"][entity["start"] : entity["end"]] == entity["text"]
-      assert 0 < entity["probability"] <= 1
-
-
 def test_plain_text_is_labeled_by_character(tmp_path, golden, goldens):
   # Random weights find an entity in this text.
   out = task_folders.write(tmp_path, "tagging", golden, goldens)

@@ -3,7 +3,6 @@
 import collections
 import json
 import os
-import re
 import shutil
 import string
 
@@ -15,7 +14,6 @@ import tiny_task
 
 from bert.data import records
 from bert.models import checkpoints
-from bert.training import summaries
 
 ANSWERS = ("predictions.json", "nbest_predictions.json")
 
@@ -210,11 +208,7 @@ def test_the_best_threshold_is_found_and_stored(trained_v2, files):
     return {n: "" if odds[n] > threshold else texts[n] for n in texts}
 
   assert predictions == answers(threshold)
-  assert (
-    f"Predicted no answer above null_score_diff_threshold={threshold:g}. The "
-    f"best threshold is {threshold:g}, stored in {out}/task.json. "
-    f"(best_f1_thresh and best_exact_thresh are those of the official script, "
-  ) in log
+  assert f"best threshold is {threshold:g}, stored in {out}/task.json" in log
   exact, f1 = _scores(predictions, dev)
   for other in (*odds.values(), min(odds.values()) - 1):
     assert _scores(answers(other), dev)[1] <= f1 + 1e-9
@@ -332,57 +326,11 @@ def kept(files):
   return out, _fork(files, out, "--do_train", "--do_predict", **changes)
 
 
-def test_the_best_by_f1_is_kept(kept):
-  out, log = kept
-  history = _read(out / "best.json")
-  assert history["metric"] == "f1"
-  values = [value for _, value in history["evaluations"]]
-  assert history["best_value"] == max(values)
-  assert tiny_task.results(out)["f1"] == pytest.approx(max(values))
-  assert tiny_task.results(out)["global_step"] == history["best_step"]
-  curve = summaries.read_scalars(out)["dev/f1"]
-  assert [step for step, _ in curve] == [s for s, _ in history["evaluations"]]
-  # The rows to evaluate on were predicted, too.
-  assert f"{out}/eval.tf_record: " in log
-  assert not (out / "predict.tf_record").exists()
-  assert re.search(r"step 3, dev set: exact_match [\d.]+, f1 [\d.]+\n", log)
-
-
 def test_steps_by_windows(kept):
   out, log = kept
   steps = int(_windows(out, "train") / 4 * 0.5)
   assert f"Training for {steps} steps of 4 rows" in log
   assert _read(out / "best.json")["evaluations"][-1][0] == steps
-
-
-def test_a_dialogue(trained, files, tmp_path):
-  folder, _ = trained
-  (article,) = _read(files / "dev_v1.json")["data"]
-  paragraph = article["paragraphs"][0]
-  text = tmp_path / "text"
-  text.write_text(paragraph["context"], encoding="utf-8")
-  questions = [question["question"] for question in paragraph["qas"]]
-  typed = "\n".join([str(text), *questions])
-  killed = tmp_path / "killed"
-  killed.mkdir()
-  for path in folder.glob("model.ckpt-*"):
-    shutil.copy(path, killed)
-  changes = {"train_file": None, "predict_file": None}
-  expected = _read(folder / "predictions.json")
-  for command in ([f"--output_dir={folder}"], _flags(files, killed, **changes)):
-    printed, _ = scripts.fork(
-      "run_squad.py", "--interactive", *command, stdin=typed
-    )
-    blocks = printed.split("question> ")
-    assert blocks[0] == "context file> "
-    assert blocks[-1] == "\n"  # The shell's prompt starts on a new line.
-    assert len(blocks) == len(questions) + 2
-    for question, block in zip(paragraph["qas"], blocks[1:-1], strict=True):
-      best, *entries = block.splitlines()
-      assert best == expected[question["id"]]
-      assert len(entries) == 5
-      shares = [float(re.match(r" *([\d.]+)%  ", e)[1]) for e in entries]
-      assert shares == sorted(shares, reverse=True)
 
 
 def test_a_dialogue_reads_as_the_flags_say(trained, files, tmp_path):
@@ -412,16 +360,10 @@ MISTAKES = """
   --train_file is required
 --predict_file= --keep_best=f1
   --predict_file is required
---train_file=FILES/model/vocab.txt
-  FILES/model/vocab.txt:  ... SQuAD's layout
---predict_file=FILES/model/bert_config.json --do_predict
-  the file: "data" is missing
 --train_file=FILES/train_v2.json
   FILES/train_v2.json ... is_impossible ... --version_2_with_negative
 --predict_file=FILES/dev_v2.json --do_predict
   FILES/dev_v2.json ... pass --version_2_with_negative
---max_seq_length=28
-  --max_seq_length=28 leaves no room ... 24 pieces ... 3 special
 --null_score_diff_threshold=high --version_2_with_negative
   --null_score_diff_threshold=high is not a number ... or auto
 --keep_best=loss

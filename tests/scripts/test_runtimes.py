@@ -46,21 +46,3 @@ def test_an_evaluation_tells_what_eight_bits_cost(tmp_path, golden, goldens):
   # It is not measured again.
   _, log = scripts.fork(*small)
   assert "int8: eval_" not in log
-
-
-def test_answers_to_questions(tmp_path, golden, goldens):
-  """run_squad.py scores predictions."""
-  folder = tmp_path / "model"
-  folder.mkdir()
-  task_folders.write(folder, "squad", golden, goldens)
-  squad = json.loads((goldens / "squad_v1.json").read_text())
-  del squad["data"][0]["paragraphs"][2:]
-  (tmp_path / "squad.json").write_text(json.dumps(squad))
-  command = [
-    *("run_squad.py", f"--output_dir={folder}", "--do_predict"),
-    f"--predict_file={tmp_path / 'squad.json'}",
-  ]
-  scripts.fork(*command)
-  full = _results(folder)
-  scripts.fork(*command, "--runtime=onnxruntime", "--precision=int8")
-  _check_loss(folder, "onnxruntime", full)

@@ -97,11 +97,7 @@ def test_labels_are_parted_from_sentences(tmp_path):
 
 @pytest.mark.parametrize(
   ("method", "extension", "start"),
-  [
-    ("pca", "png", b"\x89PNG\r\n\x1a\n"),
-    ("tsne", "PDF", b"%PDF-"),
-    ("pca", "svg", b"<?xml"),
-  ],
+  [("tsne", "PDF", b"%PDF-"), ("pca", "svg", b"<?xml")],
 )
 def test_embeddings(tmp_path, flags, method, extension, start):
   source, output = tmp_path / "in.txt", tmp_path / f"map.{extension}"
@@ -153,8 +149,6 @@ embeddings --input_file=none --output_file=map.png
   --input_file=none: no such file
 embeddings --input_file=two.txt --output_file=map.png
   two.txt contains 2 sentences
-embeddings --input_file=latin.txt --output_file=map.png
-  latin.txt:2: byte 7
 embeddings --input_file=sentences.txt --output_file=map.png --labels
   sentences.txt:1: 'the cat sat' is not
 embeddings --input_file=sentences.txt --output_file=sentences.txt
@@ -171,6 +165,5 @@ def test_a_mistake_is_one_line(tmp_path, flags, mistake):
   lines = "\n\n".join(SENTENCES) + "\n"
   (tmp_path / "sentences.txt").write_text(lines, "utf-8")
   (tmp_path / "two.txt").write_text("one\n \ntwo\n")
-  (tmp_path / "latin.txt").write_bytes(b"cat\ncaf\xe9\n")
   names = {"cwd": tmp_path, "LONG": f"'{'cat ' * 99}'"}
   mistakes.check(mistake, "visualize.py", tmp_path, flags, **names)

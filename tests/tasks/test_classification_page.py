@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from web_page import Page
 
-from bert.reports import charts, training_page
+from bert.reports import training_page
 from bert.tasks.classification import label_types, page as classification_report
 from bert.tasks.classification.examples import InputExample
 
@@ -117,18 +117,6 @@ def page(tmp_path_factory):
   return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
-def test_page_has_the_parts_that_browsers_and_readers_want(page):
-  assert page.named("html") == [{"lang": "en"}]
-  assert {"charset": "utf-8"} in page.named("meta")
-  assert any(meta.get("name") == "viewport" for meta in page.named("meta"))
-  assert "".join(page.text).count("MRPC & <friends>: ") == 2  # title and h1
-  assert len(page.named("h1")) == 1
-  targets = {a["id"] for _, a in page.tags if "id" in a}
-  links = [a["href"] for a in page.named("a")]
-  assert links == [f"#section-{n}" for n in range(1, 5)]
-  assert {link[1:] for link in links} <= targets
-
-
 def test_page_needs_nothing_from_outside(write):
   page = write(four_rows(), multilabel(), regression([1, 2], [1, 3]))
   assert not {"script", "link", "img", "iframe"} & {t for t, _ in page.tags}
@@ -152,20 +140,6 @@ def test_ids_are_unique_and_what_refers_to_them_finds_them(write):
         assert value[1:] in ids
       elif value.startswith("url("):
         assert value[5:-1] in ids
-
-
-def test_charts_have_names_and_the_colors_of_the_page(page):
-  drawn = page.named("svg")
-  # Loss, rate, norm, speed; calibration.
-  assert len(drawn) == 5
-  for chart in drawn:
-    assert chart["role"] == "img"
-    assert chart["aria-label"]
-  styles = " ".join(a.get("style", "") for _, a in page.tags)
-  for color in ("currentColor", "var(--blue)", "var(--orange)"):
-    assert color in styles
-  for color in charts.PAGE_COLORS:
-    assert color not in styles
 
 
 def test_metrics_are_those_given(write):
@@ -265,14 +239,6 @@ def test_the_initial_model_is_compared_with(write):
   assert title not in write(four_rows()).tables
 
 
-def test_no_more_than_fifty_errors(write):
-  sure = np.linspace(0.6, 0.9, 60)
-  page = write(classification([1] * 60, np.stack([sure, 1 - sure], -1)))
-  shown = page.tables["Errors with the largest loss"][1:]
-  assert [row[0] for row in shown] == [f"dev-{59 - i}" for i in range(50)]
-  assert "the table has the first 50" in "".join(page.text)
-
-
 def test_multilabel(write):
   page = write(multilabel())
   assert page.tables["Labels"][1:] == [
@@ -354,12 +320,6 @@ def test_curves_say_where_they_end(page):
     ["Development: accuracy", "development", "15", "0.5000"],
     ["Development: accuracy", "development", "30", "0.7500"],
   ]
-
-
-def test_nothing_to_show(write):
-  text = "".join(write(history={"loss": []}, record={}).text)
-  assert "There is no training history" in text
-  assert "Nothing was evaluated." in text
 
 
 def test_run_that_diverged(write):

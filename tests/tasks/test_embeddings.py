@@ -43,11 +43,11 @@ def test_metrics_of_retrieval():
   assert list(wanted) == list(retrieval.METRICS)
 
 
-def test_top_k_is_a_stable_sort_of_all_products(monkeypatch):
-  monkeypatch.setattr(retrieval, "_QUERIES", 3)
-  monkeypatch.setattr(retrieval, "_DOCUMENTS", 4)
+def test_top_k_is_a_stable_sort_of_all_products():
+  """Also where they are more than are compared at a time."""
   rng = np.random.default_rng(1)
-  queries, corpus = rng.integers(-2, 3, [7, 4]), rng.integers(-2, 3, [15, 4])
+  queries, corpus = (rng.integers(-2, 3, [n, 4]) for n in (257, 16387))
+  corpus[-3:] *= 9  # Some of the best are in the last part.
   products = queries @ corpus.T
   found = retrieval.top_k(queries.astype("f4"), corpus.astype("f4"), 6)
   for row, (scores, numbers) in zip(products, found, strict=True):

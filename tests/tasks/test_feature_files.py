@@ -21,7 +21,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.data import text_files
 from bert.engine import batches, loaded_model
 from bert.models.resolve import Model
 from bert.tasks.embeddings import feature_files, vectors as features
@@ -305,9 +304,7 @@ class TestLines:
       ("a\rb\x0bc\u2028d\n", ["a\rb\x0bc\u2028d"]),
     ],
   )
-  @pytest.mark.parametrize("size", [1, 3, 2**20])
-  def test_files(self, monkeypatch, tmp_path, content, texts, size):
-    monkeypatch.setattr(text_files, "_CHUNK_BYTES", size)
+  def test_files(self, tmp_path, content, texts):
     content = content.encode()
     assert self.read(content, tmp_path / "in.txt") == texts
     assert self.read(gzip.compress(content), tmp_path / "in.txt.gz") == texts

@@ -332,14 +332,14 @@ class TestWindows:
     )
     assert found == list(expected)
 
-  @pytest.mark.parametrize("size", [*range(1, 12), 200, 301, 302, 401, 402])
   @pytest.mark.parametrize(("room", "stride"), [(4, 2), (150, 101), (300, 101)])
-  def test_ties_of_rounded_scores(self, small, size, room, stride):
+  def test_ties_of_rounded_scores(self, small, room, stride):
     # A window that is 100 longer scores 1 more, up to rounding.
-    example = squad.SquadExample("q", "", ["a"] * size)
-    lengths = (room + 3, stride, 0, False)
-    expected = plain_squad.plain_features(example, small[True], *lengths)
-    assert featurize([example], small[True], *lengths) == list(expected)
+    for size in (*range(1, 12), 200, 301, 302, 401, 402):
+      example = squad.SquadExample("q", "", ["a"] * size)
+      lengths = (room + 3, stride, 0, False)
+      expected = plain_squad.plain_features(example, small[True], *lengths)
+      assert featurize([example], small[True], *lengths) == list(expected)
 
   def test_a_paragraph_without_pieces_has_no_window(self, small):
     examples = [

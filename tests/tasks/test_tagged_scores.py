@@ -77,23 +77,3 @@ def test_sentences_with_errors_are_those_of_the_report(scheme, wrong):
   assert scored.counts == {"sentences": 3, "with errors": wrong}
   page = tagging_report.section("", scored)
   assert f"{wrong} of 3 sentences have an error" in page
-
-
-def test_results_of_a_set():
-  sentence = tagged_scores.TaggedSentence
-  scored = tagged_scores.TaggedSet(
-    "dev set",
-    [
-      sentence("f:1", ["a", "b"], ["B-A", "O"], ["B-A", "B-A"], 1.5),
-      sentence("f:4", ["c"], ["O"], ["O"], 0.0),
-    ],
-    ["B-A", "O"],
-    "IOB2",
-  )
-  assert scored.results == {
-    "eval_accuracy": pytest.approx(2 / 3),
-    "eval_loss": 0.5,
-    "eval_precision": 0.5,
-    "eval_recall": 1.0,
-    "eval_f1": pytest.approx(2 / 3),
-  }

@@ -164,13 +164,9 @@ def test_json_lines(tmp_path, key):
   [
     ("a.txt", "", "has no sentence"),
     ("a.txt", "a O\nb X O\n", "a.txt:2: 3 columns, but 2"),
-    ("a.txt", "a O\nb\n", "a.txt:2: 1 column, but 2"),
     ("a.txt", "# 12\na B O\n", "a.txt:2: 3 .* same way, remove comments"),
-    ("a.txt", "# O\na O\nb X O\n", "a.txt:3: 3 columns, but 2 in the lines"),
     ("a.txt", "1\ta\tO\n2\t\tO\n", "a.txt:2: .* lacks a column; add the word"),
-    ("a.txt", "1 a O\n2 b\n", "a.txt:2: 2 columns, but 3"),
     ("a.txt", "a\n", "a.txt:1: 'a' lacks a column; add"),
-    ("a.txt", "a\tO\n\tO\n", "a.txt:2: .* lacks a column"),
     ("a.txt", "a\tO\nNew York\n", "a.txt:2: 1 column, but 2 .* same way"),
     ("a.jsonl", "{\n", "a.jsonl:1"),
     ("a.jsonl", '{"tokens": []}', r"a.jsonl:1: tokens is \[\]; pass a"),
@@ -179,7 +175,6 @@ def test_json_lines(tmp_path, key):
     ("a.jsonl", '{"tokens": ["a\\nb"], "labels": ["O"]}', "line breaks"),
     ("a.jsonl", '{"tokens": ["a"]}', "a.jsonl:1: labels .* is missing"),
     ("a.jsonl", '{"tokens": ["a"], "labels": [""]}', "labels .* is .*; pass a"),
-    ("a.jsonl", '{"tokens": ["a"], "labels": [true]}', "labels .* is .*; pass"),
     (
       "a.jsonl",
       '{"tokens": ["a", "b"], "labels": ["O"]}',

@@ -18,9 +18,8 @@ SWAG = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
 
 def _classified(path):
   columns = {"text_a_column": "a", "text_b_column": "b", "label_column": "c"}
-  (example,) = TableProcessor(train_file=path, dev_file=path, **columns)._read(
-    "train"
-  )
+  processor = TableProcessor(train_file=path, dev_file=path, **columns)
+  (example,) = processor.get_train_examples()
   return [example.text_a, example.text_b, example.label]
 
 

@@ -53,15 +53,6 @@ def test_patience(tmp_path, values, patience, expected):
   assert kept.stop_reason == reasons[-1]
 
 
-def test_the_reason_to_stop(tmp_path):
-  _, reasons = _finish(tmp_path / "a", [0.5, 0.84375, 0.8, 0.7], patience=2)
-  assert reasons[-1] == (
-    "no better score in 2 evaluations (best 0.8438 at step 20)"
-  )
-  _, reasons = _finish(tmp_path / "b", [NAN], patience=1)
-  assert reasons == ["score is not finite"]
-
-
 @hypothesis.settings(max_examples=20)
 @hypothesis.given(
   values=st.lists(st.floats(-3, 3) | st.just(NAN), min_size=1, max_size=5),
@@ -87,19 +78,6 @@ def test_the_best_is_on_disk(tmp_path_factory, values, metric):
   written = checkpoints.Checkpoint(kept.checkpoint)
   assert written["global_step"] == 10 * step
   assert written["weight"] == step
-
-
-def test_a_metric_goes_without_its_prefix(tmp_path):
-  results = {"eval_accuracy": 0.5, "loss": 1.0, "global_step": 3}
-  for metric in ("accuracy", "eval_accuracy", "loss"):
-    folder = tmp_path / metric
-    folder.mkdir()
-    kept = best_checkpoint.BestCheckpoint(str(folder), metric)
-    kept.add(3, results, {})
-    name = "loss" if metric == "loss" else "eval_accuracy"
-    assert _history(folder)["metric"] == name
-    assert kept.best_value == results[name]
-  assert not (tmp_path / "best.json").exists()
 
 
 def _training_checkpoint(folder, step):
@@ -264,17 +242,6 @@ def test_a_repeated_command_changes_nothing(tmp_path):
   kept, _ = _run(tmp_path, patience=10)
   assert [step for step, _ in kept.evaluations] == [1, 2, 3, 4]
   assert kept.best_step == 2
-
-
-def test_what_is_kept_of_a_run_that_is_over(tmp_path):
-  folder = str(tmp_path)
-  assert checkpoints.best_checkpoint(folder) is None
-  _finish(tmp_path, [1, 2])
-  prefix = checkpoints.best_checkpoint(folder)
-  assert prefix == f"{folder}/best_model.ckpt"
-  assert checkpoints.Checkpoint(prefix)["global_step"] == 20
-  (tmp_path / "best_model.ckpt.index").unlink()
-  assert checkpoints.best_checkpoint(folder) is None
 
 
 def test_without_a_history_no_weights_are_the_best(tmp_path):

@@ -106,16 +106,26 @@ def test_a_failure_ends_the_training_at_the_next_line(tmp_path, monkeypatch):
   def fail(*args):
     raise UserError("the disk is full")
 
+  class WithoutThread(concurrent.futures.Executor):
+    def __init__(self, *_):
+      pass
+
+    def submit(self, function, *args):
+      future = concurrent.futures.Future()
+      with pytest.raises(UserError) as error:
+        function(*args)
+      future.set_exception(error.value)
+      return future
+
   lines, check = [], CheckpointWriter.check
 
-  def check_when_written(writer):
+  def counted_check(writer):
     lines.append(True)
-    if writer._written:
-      concurrent.futures.wait([writer._written])
     check(writer)
 
+  monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", WithoutThread)
   monkeypatch.setattr(checkpoints, "write_checkpoint", fail)
-  monkeypatch.setattr(CheckpointWriter, "check", check_when_written)
+  monkeypatch.setattr(CheckpointWriter, "check", counted_check)
   model, _ = toy_model.toy(tmp_path, save_checkpoints_steps=3, log_steps=2)
   with pytest.raises(UserError, match="the disk is full"):
     model.train(toy_model.TRAIN, 2, 100)

@@ -1,6 +1,7 @@
 """bert/training/memory.py: compared with arithmetic."""
 
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -79,5 +80,7 @@ def test_a_control_group_limits_what_is_available(monkeypatch, files, expected):
     "/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   3000 kB\n",
     "/proc/self/cgroup": f"1:name=x:/y\n0::{group}\n",
   }
-  monkeypatch.setattr(memory, "_read", lambda path: texts.get(str(path), ""))
+  monkeypatch.setattr(
+    pathlib.Path, "read_text", lambda path: texts.get(str(path), "")
+  )
   assert memory.available_bytes() == expected
