@@ -27,7 +27,7 @@ from bert.engine.loaded_model import LoadedModel
 from bert.engine.programs import ModelFn
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
-from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.models import checkpoints, model_folder, task_file
 from bert.scripts import script, startup, terminal
 from bert.scripts.experiment import Experiment
 from bert.scripts.settings import (
@@ -201,7 +201,7 @@ def plan(flags: Flags) -> Experiment:
   model = load_model(flags, flags.output_dir, init_checkpoint, flags.do_train)
   weights = None
   if not flags.do_train and folder != flags.output_dir:
-    weights = run_record.hash_of_weights(init_checkpoint)
+    weights = checkpoints.hash_of_weights(init_checkpoint)
   own = model_folder.own_checkpoint(flags.output_dir, init_checkpoint)
   threshold = squad_model.stored_threshold(flags.output_dir)
   task = SquadTask(

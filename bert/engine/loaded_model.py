@@ -137,8 +137,7 @@ class LoadedModel:
 
   def _trained_columns(self, names):
     """The columns that the training read as these inputs, if they differ."""
-    record = run_record.read_record(os.path.dirname(self._weights)) or {}
-    flags = record.get("flags", {})
+    flags = run_record.recorded_flags(os.path.dirname(self._weights))
     by_flag = {"text": "text_a_column"}
     columns = {n: flags.get(by_flag.get(n, f"{n}_column")) for n in names}
     shown = " and ".join(

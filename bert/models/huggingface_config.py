@@ -74,6 +74,20 @@ _NORMALIZERS = {
   *("NFC", "NFD", "NFKC", "NFKD"),
 }
 
+# Types of what is read of tokenizer.json, and of the head in config.json.
+_TOKENIZER_TYPES = {
+  "added_tokens": list[dict] | None,
+  "normalizer": dict | None,
+  "pre_tokenizer": dict | None,
+}
+_HEAD_TYPES = {
+  "architectures": list[str] | None,
+  "id2label": dict | None,
+  "num_labels": int,
+  "problem_type": str | None,
+}
+_MOST_LABELS = 10**6
+
 # Settings of ours that only some of their models have.
 _OURS = {
   *("family", "embedding_size", "num_hidden_groups", "position_offset"),
@@ -245,8 +259,11 @@ def _check_added_tokens(folder):
     os.path.join(folder, name)
     for name in ("tokenizer.json", "vocab.txt", "added_tokens.json")
   )
-  added = (files.read_json(of_json, dict) or {}).get("added_tokens") or []
-  found = [(of_json, entry["content"]) for entry in added]
+  tokenizer = files.read_json(of_json, dict, _TOKENIZER_TYPES) or {}
+  found = []
+  for entry in tokenizer.get("added_tokens") or []:
+    files.check_types(of_json, entry, {"content": str})
+    found.append((of_json, entry.get("content")))
   found += [(of_txt, token) for token in files.read_json(of_txt, dict) or ()]
   if not files.exists(vocabulary):
     vocabulary = of_json
@@ -281,7 +298,7 @@ def _read_casing(folder, tokenizer_class):
   lower_cases = lower_cases if isinstance(lower_cases, bool) else None
   if is_generic or lower_cases is None:
     file = os.path.join(folder, "tokenizer.json")
-    tokenizer = files.read_json(file, dict)
+    tokenizer = files.read_json(file, dict, _TOKENIZER_TYPES)
     if tokenizer is not None:
       parts = list(_normalizers(tokenizer.get("normalizer")))
       if is_generic:
@@ -357,13 +374,19 @@ def read_head(folder: str) -> Head:
   fields = files.read_json(path, dict, allows_nan=True) or {}
   if not is_config(fields):
     return Head("", [], None)
+  files.check_types(path, fields, _HEAD_TYPES)
   labels = fields.get("id2label") or {}
   architectures = fields.get("architectures") or [""]
-  problem_type = fields.get("problem_type")
-  labels = [str(labels[str(index)]) for index in range(len(labels))]
+  ids = list(map(str, range(len(labels))))
+  if sorted(ids) != sorted(labels):
+    raise files.damaged(path, "the keys of id2label are not 0, 1, ...")
+  labels = [str(labels[index]) for index in ids]
   if not labels:
-    labels = [f"LABEL_{n}" for n in range(fields.get("num_labels", 2))]
-  return Head(architectures[0], labels, problem_type)
+    count = fields.get("num_labels", 2)
+    if not 0 < count <= _MOST_LABELS:
+      raise files.damaged(path, f"num_labels is {count}")
+    labels = [f"LABEL_{n}" for n in range(count)]
+  return Head(architectures[0], labels, fields.get("problem_type"))
 
 
 def label_fields(labels: Sequence[str]) -> dict:

@@ -69,7 +69,7 @@ class SquadSettings(DecodingSettings, ReadingSettings, Settings):
   """What a model for SQuAD must remember."""
 
   null_score_diff_threshold: float | None = None  # the best one found
-  # `run_record.hash_of_weights` of its model, if that is in another folder.
+  # `checkpoints.hash_of_weights` of its model, if that is in another folder.
   init_checkpoint: str | None = None
   fixed = ("init_checkpoint",)
 
@@ -88,7 +88,7 @@ class SquadTask(Task):
     threshold: null odds above which there is no answer; default: that of the
       settings, or 0. AUTO selects the one with the best F1, or, for questions
       without answers, one that was selected before, in `threshold_folders`.
-    weights: `run_record.hash_of_weights` of a model in another folder than its
+    weights: `checkpoints.hash_of_weights` of a model in another folder than its
       predictions. Those of several models may be written to one folder.
     stores_threshold: whether the best threshold that an evaluation finds is one
       of the model in the folder of the predictions.
@@ -420,12 +420,10 @@ def write_threshold(
   weights: str | None = None,
 ) -> str:
   """Stores the best threshold in a folder's task.json; returns the path."""
-  path = os.path.join(folder, task_file.NAME)
   task.settings = dataclasses.replace(
     task.settings, null_score_diff_threshold=threshold, init_checkpoint=weights
   )
-  files.write_file(path, task_file.content(task.kind, task.settings))
-  return path
+  return task_file.write(folder, task)
 
 
 def stored_threshold(folder: str | None) -> float | None:
