@@ -247,7 +247,7 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   """The task of a model, with the settings of it that a folder records."""
   recorded, fields = task_file.read(folder) if folder else (None, {})
   fields = fields if recorded == kind else {}
-  cls = registry.task_class(kind)
+  cls = registry.task_class(kind, folder)
   settings = cls.Settings()
   if "max_seq_length" not in fields:
     settings = cls.default_settings(model.config)
@@ -261,6 +261,10 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   }
   parsed = task_file.parse(cls.Settings, fields, folder)
   settings = dataclasses.replace(settings, **parsed | options)
+  try:
+    settings.check()  # An option, or the default of the model's size.
+  except ValueError as error:
+    raise UserError(f"{folder or 'the model'}: {error}") from error
   task = cls(settings, model.tokenizer)
   task.prepare(model)
   return task

@@ -213,14 +213,15 @@ def _finite(content):
 def read_record(output_dir: str) -> dict[str, Any] | None:
   """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
-  known = dict.fromkeys(("flags", "data", "given", "changes"), dict)
-  record = files.read_json(path, dict, known)
-  return record and {"changes": {}, **record}
+  known = dict.fromkeys(("flags", "data", "given"), dict)
+  record = files.read_json(path, dict, {**known, "changes": dict[str, dict]})
+  return record and {"flags": {}, "data": {}, "changes": {}, **record}
 
 
 def recorded_flags(output_dir: str) -> dict[str, Any]:
   """The flags of the training in a folder; none without a record."""
-  return (read_record(output_dir) or {}).get("flags", {})
+  record = read_record(output_dir)
+  return record["flags"] if record else {}
 
 
 def _check_same(name, output_dir, before, now):

@@ -51,6 +51,8 @@ def read(folder: str) -> tuple[str | None, dict]:
 def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
   """The fields of a task.json as those of a Settings class."""
   path = os.path.join(folder or "", NAME)
+  if not files.exists(path):  # Other files of the folder have the fields.
+    path = folder
   names = [field.name for field in dataclasses.fields(cls)]
   for name in fields:
     if name not in names:

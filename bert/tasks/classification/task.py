@@ -80,6 +80,17 @@ class ClassifierSettings(Settings):
       for value in np.atleast_1d(getattr(self, name)):
         if not 0 < value < math.inf:
           raise ValueError(f"{name} has {value}, and must be above 0")
+    count = len(self.labels) if self.kind == "multilabel" else 1
+    if len(self.temperatures) not in (0, count):
+      raise ValueError(
+        f"temperatures has {plural(len(self.temperatures), 'number')}, not "
+        f"{count}"
+      )
+    for name in ("held_out", "trained_on"):
+      try:
+        text_hashes.check(getattr(self, name))
+      except ValueError as error:
+        raise ValueError(f"{name} has no hashes: {error}") from error
 
   def seen(self) -> SeenRows | None:
     """The rows that the model has seen; None if they are not known."""

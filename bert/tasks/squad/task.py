@@ -73,6 +73,15 @@ class SquadSettings(DecodingSettings, ReadingSettings, Settings):
   init_checkpoint: str | None = None
   fixed = ("init_checkpoint",)
 
+  def check(self) -> None:
+    super().check()
+    counts = ("doc_stride", "max_query_length", "n_best_size")
+    for name in (*counts, "max_answer_length"):
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, and must be at least 1"
+        )
+
 
 class Answered(NamedTuple):
   """A question, and the Answer to it."""
