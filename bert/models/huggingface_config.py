@@ -77,7 +77,7 @@ _NORMALIZERS = {
 # Types of the keys that are read, in config.json, tokenizer_config.json, and
 # tokenizer.json and its normalizers.
 _POSITION_TYPES = {"pad_token_id": int, "max_position_embeddings": int}
-_SETTINGS_TYPES = {"do_lower_case": bool | None, "tokenizer_class": str | None}
+_SETTINGS_TYPES = {"do_lower_case": bool | None}
 _TOKENIZER_TYPES = {
   "added_tokens": list[dict] | None,
   "normalizer": dict | None,

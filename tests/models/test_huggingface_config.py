@@ -141,6 +141,9 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
   assert not hasattr(read(), "do_lower_case")
   settings = tmp_path / "tokenizer_config.json"
   settings.write_text('{"do_lower_case": "false"}')
+  with pytest.raises(UserError, match=r"tokenizer_config\.json .* true or fa"):
+    read()
+  settings.write_text('{"do_lower_case": null}')
   assert not hasattr(read(), "do_lower_case")
   tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
   (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
