@@ -8,6 +8,7 @@ normalization. Special pieces in a text are split like any text.
 """
 
 import collections
+import contextlib
 import functools
 
 from bert.errors import UserError, shortened
@@ -35,28 +36,41 @@ class JsonTokenizer:
   def _parse(self):
     import tokenizers
 
-    try:
+    with self._readable():
       found = tokenizers.Tokenizer.from_str(self._content.decode())
-    except Exception as error:  # The library raises no other class.
-      raise UserError(
-        f"{self._path} is no tokenizer that tokenizers "
-        f"{tokenizers.__version__} reads ({shortened(str(error))}); pass the "
-        f"tokenizer.json of a model"
-      ) from error
     # Some files cut texts, or fill them up.
     found.no_truncation()
     found.no_padding()
     return found
 
+  @contextlib.contextmanager
+  def _readable(self):
+    try:
+      yield
+    except BaseException as error:
+      # A panic of the library is no Exception.
+      is_panic = type(error).__module__ == "pyo3_runtime"
+      if not isinstance(error, Exception) and not is_panic:
+        raise
+      import tokenizers
+
+      raise UserError(
+        f"{self._path} is no tokenizer that tokenizers "
+        f"{tokenizers.__version__} reads ({shortened(str(error))}); pass the "
+        f"tokenizer.json of a model"
+      ) from error
+
   def _find_special(self):
     """What is added to a text and to a pair, and the unknown piece."""
-    single, pair = (self._tokenizer.encode(*t) for t in (("",), ("", "")))
+    with self._readable():
+      single, pair = (self._tokenizer.encode(*t) for t in (("",), ("", "")))
     if len(single.ids) != 2 or len(pair.ids) not in (3, 4):
       raise UserError(
         f"{self._path} does not put one piece before a text and one behind it; "
         f"pass the tokenizer.json of a model of BERT's family"
       )
-    cls, sep = (self._pieces[index] for index in single.ids)
+    with self._readable():
+      cls, sep = (self._pieces[index] for index in single.ids)
     added = self._tokenizer.get_added_tokens_decoder().values()
     by_role = {
       token.content.strip("[]<>").lower(): token.content

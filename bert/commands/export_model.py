@@ -160,8 +160,7 @@ def copy_assets(
     files.write_file(f"{folder}/tokenizer.json", tokenizer.to_str())
   if is_trained and task_file.NAME not in copied:
     # Folders of other programs record the task in their own files.
-    content = task_file.content(task.kind, task.settings)
-    files.write_file(os.path.join(folder, task_file.NAME), content)
+    task_file.write(folder, task)
 
 
 def main(flags: Flags) -> dict[str, str]:

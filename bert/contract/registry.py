@@ -69,13 +69,14 @@ def kinds_over(trained: str) -> list[str]:
   return [k for k in kinds() if k == trained or k not in _TRAINED]
 
 
-def task_class(kind: str) -> type[Task]:
-  """The class of a kind of task."""
+def task_class(kind: str, folder: str = "") -> type[Task]:
+  """The class of a kind of task, of the model in a folder if there is one."""
   place = _places.get(kind)
   if place is None:
+    where = f" of {folder}" if folder else ""
     raise UserError(
-      f"task {kind!r} is not one of {listing(kinds())}; if it is your own, "
-      f"pass its module to bert.register or as --task_module"
+      f"task {kind!r}{where} is not one of {listing(kinds())}; if it is your "
+      f"own, pass its module to bert.register or as --task_module"
     )
   if isinstance(place, str):
     name, _, wanted = place.partition(":")

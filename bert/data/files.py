@@ -7,8 +7,8 @@ load TensorFlow for its file systems.
 import contextlib
 import errno
 import glob
+import hashlib
 import itertools
-import json
 import os
 import re
 import shutil
@@ -19,7 +19,7 @@ from typing import IO, Any, BinaryIO
 from absl import logging
 
 from bert import strict_json
-from bert.errors import UserError, listing, shortened
+from bert.errors import UserError
 
 try:
   import fcntl
@@ -34,10 +34,6 @@ WRITE_BYTES = 2**17
 
 # A full disk, an exceeded quota, and a file larger than the limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-# JSON types in error messages.
-TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number"}
-TYPE_NAMES |= {str: "a string", list: "a list", dict: "an object"}
 
 # The only folder that this process changes; None if it may change any.
 _only_folder = None
@@ -216,10 +212,25 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     return reader.read()
 
 
+def hash_of(path: str | os.PathLike) -> str:
+  """SHA-256 of the content of a file."""
+  with open_file(path) as reader:
+    found = hashlib.sha256()
+    while block := reader.read(2**20):
+      found.update(block)
+  return found.hexdigest()
+
+
 def read_json(
-  path: str, kind: type, allows_nan: bool = False
-) -> dict | list | None:
-  """The dict or list (`kind`) in a JSON file; None if there is no file."""
+  path: str,
+  kind: type,
+  known: Mapping[str, Any] | None = None,
+  allows_nan: bool = False,
+) -> Any:
+  """The dict or list (`kind`) in a JSON file; None if there is no file.
+
+  `known` has the types of keys of the object; see `strict_json.check_types`.
+  """
   if not exists(path):
     return None
   try:
@@ -228,25 +239,18 @@ def read_json(
       raise ValueError(f"it has no {'object' if kind is dict else 'array'}")
   except ValueError as error:
     raise damaged(path, f"invalid JSON: {error}") from error
+  check_types(path, content, known or {})
   return content
 
 
-def check_settings(
-  settings: Mapping[str, object], known: Mapping[str, object]
+def check_types(
+  path: str, fields: Mapping[str, object], known: Mapping[str, Any]
 ) -> None:
-  """Raises ValueError for settings that are unknown or of another type.
-
-  `known` has all valid settings, each with any value of its type.
-  """
-  for name, value in settings.items():
-    if name not in known:
-      raise ValueError(f"it has {name!r}; known are {listing(list(known))}")
-    kind = type(known[name])
-    is_whole = type(value) is int and kind is float
-    # isinstance would accept a bool as an int.
-    if type(value) is not kind and not is_whole:
-      shown = shortened(json.dumps(value))
-      raise ValueError(f"{name} is {shown}, not {TYPE_NAMES[kind]}")
+  """Raises UserError for a value of a file that has another type than known."""
+  try:
+    strict_json.check_types(fields, known)
+  except ValueError as error:
+    raise damaged(path, error) from error
 
 
 def damaged(path: str, reason: object) -> UserError:

@@ -18,6 +18,7 @@ from bert.data import files, sequences, text_files
 from bert.errors import (
   UserError,
   did_you_mean,
+  first_line,
   import_optional,
   listing,
   plural,
@@ -252,14 +253,19 @@ def _read_parquet(path):
   import pyarrow
 
   files.check_is_file(path)
+  content = files.read_bytes(path)
   try:
-    table = parquet.read_table(pyarrow.BufferReader(files.read_bytes(path)))
+    table = parquet.read_table(pyarrow.BufferReader(content))
     columns = {
       name: _with_names(table[name].to_pylist(), names)
       for name, names in _class_names(table.schema).items()
     }
-  except (pyarrow.ArrowException, ValueError, KeyError, TypeError) as error:
-    reason = str(error).splitlines()[0]
+  # The metadata may have another structure, too.
+  except (
+    *(pyarrow.ArrowException, OSError, ValueError),
+    *(LookupError, TypeError, AttributeError),
+  ) as error:
+    reason = first_line(error)
     raise UserError(
       f"{path} is not a Parquet file that can be read: {reason}; write it again"
     ) from error

@@ -26,8 +26,18 @@ def encode(hashes: Iterable[bytes]) -> str:
 
 def decode(text: str) -> frozenset[bytes]:
   """The inverse of `encode`; raises ValueError for another text."""
+  joined = _joined(text)
+  starts = range(0, len(joined), _SIZE)
+  return frozenset(joined[start : start + _SIZE] for start in starts)
+
+
+def check(text: str) -> None:
+  """Raises ValueError if `encode` returns no such text."""
+  _joined(text)
+
+
+def _joined(text):
   joined = base64.b64decode(text, validate=True)
   if len(joined) % _SIZE:
     raise ValueError(f"{len(joined)} bytes are not hashes of {_SIZE} bytes")
-  starts = range(0, len(joined), _SIZE)
-  return frozenset(joined[start : start + _SIZE] for start in starts)
+  return joined

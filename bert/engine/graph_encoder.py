@@ -261,11 +261,5 @@ def fingerprint(model: Model) -> str:
   found = hashlib.sha256(fields.encode())
   for module in _CODE:
     found.update(files.read_bytes(module.__file__))
-  prefix = checkpoints.find_checkpoint(model.checkpoint)
-  for path in checkpoints.checkpoint_files(prefix):
-    if path.endswith(".index"):  # It holds a checksum of each variable.
-      found.update(files.read_bytes(path))
-    elif not files.exists(prefix + ".index"):
-      stat = tf.io.gfile.stat(path)
-      found.update(f"{stat.length} {stat.mtime_nsec}".encode())
+  found.update(checkpoints.hash_of_weights(model.checkpoint).encode())
   return found.hexdigest()[:16]

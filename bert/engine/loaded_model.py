@@ -137,8 +137,7 @@ class LoadedModel:
 
   def _trained_columns(self, names):
     """The columns that the training read as these inputs, if they differ."""
-    record = run_record.read_record(os.path.dirname(self._weights)) or {}
-    flags = record.get("flags", {})
+    flags = run_record.recorded_flags(os.path.dirname(self._weights))
     by_flag = {"text": "text_a_column"}
     columns = {n: flags.get(by_flag.get(n, f"{n}_column")) for n in names}
     shown = " and ".join(
@@ -252,7 +251,7 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   A task over the folder of another kind has those of the same names.
   """
   recorded, fields = task_file.read(folder) if folder else (None, {})
-  cls = registry.task_class(kind)
+  cls = registry.task_class(kind, folder)
   names = [field.name for field in dataclasses.fields(cls.Settings)]
   if recorded != kind:
     shared = () if kind in registry.UNTRAINED else names
@@ -269,6 +268,10 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   }
   parsed = task_file.parse(cls.Settings, fields, folder)
   settings = dataclasses.replace(settings, **parsed | options)
+  try:
+    settings.check()  # An option, or the default of the model's size.
+  except ValueError as error:
+    raise UserError(f"{folder or 'the model'}: {error}") from error
   task = cls(settings, model.tokenizer)
   task.prepare(model)
   return task

@@ -25,7 +25,7 @@ from bert.engine.batches import Axes, Batching
 from bert.engine.encoding import encode
 from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
 from bert.models import checkpoints
-from bert.models.resolve import Model, check_length
+from bert.models.resolve import Model
 
 Tensors = Mapping[str, "tf.Tensor"]
 
@@ -79,7 +79,7 @@ class Predictor:
       and devices.is_one_cpu(strategy)
     )
     length = self._batching.spec["input_mask"].shape[-1]
-    check_length(length, model.config, "the model")
+    model.check_length(length)
     devices.check_batch_size("--batch_size", batch_size, replicas)
     self._encoder = None
     if runtime != runtimes.TENSORFLOW:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import glob
+import hashlib
 import itertools
 import json
 import math
@@ -137,6 +138,28 @@ def checkpoint_files(path: str) -> list[str]:
   if huggingface_weights.is_weights(prefix):
     return huggingface_weights.weight_files(prefix)
   return [prefix + ".index", *_data_files(prefix)]
+
+
+def hash_of_weights(path: str) -> str:
+  """SHA-256 that tells the weights of a checkpoint from others."""
+  paths = checkpoint_files(path)
+  if paths[0].endswith(".index"):  # It holds a checksum of every variable.
+    return files.hash_of(paths[0])
+  hashes = list(map(_hash_of, paths))
+  if len(hashes) == 1:
+    return hashes[0]
+  return hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def _hash_of(path):
+  stat = tf.io.gfile.stat(path)
+  return _hash_of_version(path, stat.mtime_nsec, stat.length)
+
+
+@functools.cache
+def _hash_of_version(path, time, size):
+  del time, size
+  return files.hash_of(path)
 
 
 def _data_files(prefix):

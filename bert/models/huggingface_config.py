@@ -74,6 +74,26 @@ _NORMALIZERS = {
   *("NFC", "NFD", "NFKC", "NFKD"),
 }
 
+# Types of the keys that are read, in config.json, tokenizer_config.json, and
+# tokenizer.json and its normalizers.
+_POSITION_TYPES = {"pad_token_id": int, "max_position_embeddings": int}
+_SETTINGS_TYPES = {"do_lower_case": bool | None}
+_TOKENIZER_TYPES = {
+  "added_tokens": list[dict] | None,
+  "normalizer": dict | None,
+  "pre_tokenizer": dict | None,
+}
+_NORMALIZER_TYPES = {"type": str, "lowercase": bool, "normalizers": list[dict]}
+
+# Those of the head in config.json.
+_HEAD_TYPES = {
+  "architectures": list[str] | None,
+  "id2label": dict | None,
+  "num_labels": int,
+  "problem_type": str | None,
+}
+_MOST_LABELS = 10**6
+
 # Settings of ours that only some of their models have.
 _OURS = {
   *("family", "embedding_size", "num_hidden_groups", "position_offset"),
@@ -180,6 +200,7 @@ def _unsupported(path, name, value, *known):
 
 def _with_our_names(path, fields):
   """The fields of a file and their defaults, under our names."""
+  files.check_types(path, fields, {"model_type": str | None})
   family = fields.get("model_type") or "bert"
   if family not in FAMILIES:
     raise _unsupported(path, "model_type", family, *FAMILIES)
@@ -193,6 +214,7 @@ def _with_our_names(path, fields):
   fields = {k: v for k, v in fields.items() if k not in of_others}
   fields = {**defaults, **fields, "family": family}
   if "pad_token_id" in defaults:
+    files.check_types(path, fields, _POSITION_TYPES)
     # The position of a token is its index and that of the padding, and 1.
     padding = fields["pad_token_id"]
     count = fields.get("max_position_embeddings", 512)
@@ -245,8 +267,11 @@ def _check_added_tokens(folder):
     os.path.join(folder, name)
     for name in ("tokenizer.json", "vocab.txt", "added_tokens.json")
   )
-  added = (files.read_json(of_json, dict) or {}).get("added_tokens") or []
-  found = [(of_json, entry["content"]) for entry in added]
+  tokenizer = files.read_json(of_json, dict, _TOKENIZER_TYPES) or {}
+  found = []
+  for entry in tokenizer.get("added_tokens") or []:
+    files.check_types(of_json, entry, {"content": str})
+    found.append((of_json, entry.get("content")))
   found += [(of_txt, token) for token in files.read_json(of_txt, dict) or ()]
   if not files.exists(vocabulary):
     vocabulary = of_json
@@ -272,18 +297,17 @@ def _check_tokenizer(path, fields):
 def _read_casing(folder, tokenizer_class):
   """Whether the tokenizer in a folder lower-cases text; None if unknown."""
   path = os.path.join(folder, TOKENIZER_NAME)
-  settings = files.read_json(path, dict) or {}
+  settings = files.read_json(path, dict, _SETTINGS_TYPES) or {}
   _check_tokenizer(path, settings)
   tokenizer_class = settings.get("tokenizer_class") or tokenizer_class
   is_generic = tokenizer_class in _GENERIC_TOKENIZERS
   found = [(path, settings)]
   lower_cases = settings.get("do_lower_case")
-  lower_cases = lower_cases if isinstance(lower_cases, bool) else None
   if is_generic or lower_cases is None:
     file = os.path.join(folder, "tokenizer.json")
-    tokenizer = files.read_json(file, dict)
+    tokenizer = files.read_json(file, dict, _TOKENIZER_TYPES)
     if tokenizer is not None:
-      parts = list(_normalizers(tokenizer.get("normalizer")))
+      parts = list(_normalizers(file, tokenizer.get("normalizer")))
       if is_generic:
         _check_generic(file, tokenizer, parts)
         found = []  # Its class ignores the settings.
@@ -331,16 +355,17 @@ def _strips_accents(part):
   return part["lowercase"] if strips is None else strips
 
 
-def _normalizers(normalizer):
+def _normalizers(path, normalizer):
   """Yields a normalizer and those of its sequence, each with `lowercase`."""
   if normalizer is None:
     return
+  files.check_types(path, normalizer, _NORMALIZER_TYPES)
   lower_cases = normalizer.get(
     "lowercase", normalizer.get("type") == "Lowercase"
   )
   yield {**normalizer, "lowercase": lower_cases}
   for part in normalizer.get("normalizers", []):
-    yield from _normalizers(part)
+    yield from _normalizers(path, part)
 
 
 class Head(NamedTuple):
@@ -357,13 +382,19 @@ def read_head(folder: str) -> Head:
   fields = files.read_json(path, dict, allows_nan=True) or {}
   if not is_config(fields):
     return Head("", [], None)
+  files.check_types(path, fields, _HEAD_TYPES)
   labels = fields.get("id2label") or {}
   architectures = fields.get("architectures") or [""]
-  problem_type = fields.get("problem_type")
-  labels = [str(labels[str(index)]) for index in range(len(labels))]
+  ids = list(map(str, range(len(labels))))
+  if sorted(ids) != sorted(labels):
+    raise files.damaged(path, "the keys of id2label are not 0, 1, ...")
+  labels = [str(labels[index]) for index in ids]
   if not labels:
-    labels = [f"LABEL_{n}" for n in range(fields.get("num_labels", 2))]
-  return Head(architectures[0], labels, problem_type)
+    count = fields.get("num_labels", 2)
+    if not 0 < count <= _MOST_LABELS:
+      raise files.damaged(path, f"num_labels is {count}")
+    labels = [f"LABEL_{n}" for n in range(count)]
+  return Head(architectures[0], labels, fields.get("problem_type"))
 
 
 def label_fields(labels: Sequence[str]) -> dict:

@@ -292,12 +292,8 @@ class _Casing(NamedTuple):
 def _casing_of(path: str, fields: Mapping) -> Iterator[_Casing]:
   """Yields what the fields of a configuration record, if they do."""
   if "do_lower_case" in fields:
-    value = fields["do_lower_case"]
-    try:
-      files.check_settings({"do_lower_case": value}, {"do_lower_case": True})
-    except ValueError as error:
-      raise files.damaged(path, error) from error
-    yield _Casing(path, value)
+    files.check_types(path, fields, {"do_lower_case": bool})
+    yield _Casing(path, fields["do_lower_case"])
 
 
 def _recorded(path: str | None) -> Iterator[_Casing]:

@@ -1,6 +1,5 @@
 """The record of a run, `flags.json`, and its results, `eval_results`."""
 
-import hashlib
 import importlib.metadata
 import math
 import os
@@ -39,9 +38,13 @@ class RunRecord:
 
   def __init__(self, flags: Flags, data: Mapping[str, str]):
     self._rows = flags.rows
-    hashes = {name: hash_of(flags[name]) for name in _FILE_FLAGS if flags[name]}
+    hashes = {
+      name: files.hash_of(flags[name]) for name in _FILE_FLAGS if flags[name]
+    }
     if flags.init_checkpoint:
-      hashes["init_checkpoint"] = hash_of_weights(flags.init_checkpoint)
+      hashes["init_checkpoint"] = checkpoints.hash_of_weights(
+        flags.init_checkpoint
+      )
     self.content = {
       "flags": dict(sorted(flags.values.items())),
       "given": dict(sorted(flags.given.items())),
@@ -175,17 +178,6 @@ class RunRecord:
         logging.warning(f"The {name} set is not the one that {began}; {remedy}")
 
 
-def hash_of_weights(checkpoint: str) -> str:
-  """SHA-256 that tells the weights of a checkpoint from others."""
-  # The first file is the index, which holds a checksum of every variable.
-  return hash_of(checkpoints.checkpoint_files(checkpoint)[0])
-
-
-def hash_of(path: str) -> str:
-  """SHA-256 of the content of a file."""
-  return hashlib.sha256(files.read_bytes(path)).hexdigest()
-
-
 def write_results(
   stem: str, results: Mapping[str, float], details: Mapping | None = None
 ) -> None:
@@ -221,8 +213,15 @@ def _finite(content):
 def read_record(output_dir: str) -> dict[str, Any] | None:
   """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
-  record = files.read_json(path, dict)
-  return record and {"changes": {}, **record}
+  known = dict.fromkeys(("flags", "data", "given"), dict)
+  record = files.read_json(path, dict, {**known, "changes": dict[str, dict]})
+  return record and {"flags": {}, "data": {}, "changes": {}, **record}
+
+
+def recorded_flags(output_dir: str) -> dict[str, Any]:
+  """The flags of the training in a folder; none without a record."""
+  record = read_record(output_dir)
+  return record["flags"] if record else {}
 
 
 def _check_same(name, output_dir, before, now):

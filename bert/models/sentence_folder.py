@@ -56,6 +56,9 @@ def read(folder: str) -> dict | None:
   modules = files.read_json(path, list)
   if modules is None:
     return None
+  files.check_types(path, {"its content": modules}, {"its content": list[dict]})
+  for module in modules:
+    files.check_types(path, module, {"type": str, "path": str})
   try:
     kinds = [m["type"].rpartition(".")[2] for m in modules]
     known = f"Transformer Pooling( {_DENSE})?( Normalize)?"
@@ -83,12 +86,13 @@ def read(folder: str) -> dict | None:
     }
   except UserError:
     raise
-  except (AttributeError, KeyError, TypeError, ValueError) as error:
+  except (KeyError, ValueError) as error:
     raise UserError(f"{path}: {error}; pass another model") from error
 
 
 def _read_pooling(path, prompts):
-  fields = files.read_json(path, dict)
+  known = {"pooling_mode": str | list[str], "include_prompt": bool}
+  fields = files.read_json(path, dict, known)
   if fields is None:
     raise ValueError(f"the folder lacks {path}")
   found = fields.get("pooling_mode")
@@ -126,14 +130,17 @@ def _is_pooler(folder, dense):
 
 def _read_length(folder):
   """The most word pieces of a text, with [CLS] and [SEP]."""
-  fields = files.read_json(os.path.join(folder, _TRANSFORMER), dict) or {}
+  path = os.path.join(folder, _TRANSFORMER)
+  known = {"max_seq_length": int | None, "do_lower_case": bool | None}
+  fields = files.read_json(path, dict, known) or {}
   config = model_folder.load_config(folder)
   if fields.get("do_lower_case") and not getattr(config, "do_lower_case", True):
     raise ValueError("do_lower_case with a cased tokenizer is not supported")
   length = fields.get("max_seq_length")
   if length is None:
     path = os.path.join(folder, huggingface_config.TOKENIZER_NAME)
-    length = (files.read_json(path, dict) or {}).get("model_max_length")
+    known = {"model_max_length": float | None}
+    length = (files.read_json(path, dict, known) or {}).get("model_max_length")
   most = config.max_position_embeddings
   # Without a limit, their tokenizers have one of 1e30.
   return most if length is None else int(min(length, most))
@@ -141,7 +148,8 @@ def _read_length(folder):
 
 def _read_prompts(path):
   """`prompts` and `prompt`: the texts by name, and the name of the default."""
-  fields = files.read_json(path, dict) or {}
+  known = {"prompts": dict[str, str] | None, "default_prompt_name": str | None}
+  fields = files.read_json(path, dict, known) or {}
   prompts = fields.get("prompts") or {}
   default = fields.get("default_prompt_name") or ""
   if default and default not in prompts:

@@ -15,7 +15,7 @@ from bert import strict_json
 from bert.contract import registry
 from bert.contract.task import Settings, Task
 from bert.data import files
-from bert.errors import UserError
+from bert.errors import UserError, listing
 from bert.models import (
   checkpoints,
   huggingface_config,
@@ -35,7 +35,7 @@ def read(folder: str) -> tuple[str | None, dict]:
   format. A folder of sentence-transformers has the kind "vectors".
   """
   path = os.path.join(folder, NAME)
-  fields = files.read_json(path, dict)
+  fields = files.read_json(path, dict, {"task": str})
   head = huggingface_config.read_head(folder)
   known = huggingface_names.kind_of(head.architecture)
   if fields is None and known is None:
@@ -51,22 +51,19 @@ def read(folder: str) -> tuple[str | None, dict]:
 def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
   """The fields of a task.json as those of a Settings class."""
   path = os.path.join(folder or "", NAME)
+  if not files.exists(path):  # Other files of the folder have the fields.
+    path = folder
+  names = [field.name for field in dataclasses.fields(cls)]
+  for name in fields:
+    if name not in names:
+      known = f"known are {listing(names)}"
+      raise files.damaged(path, f"it has {name!r}; {known}")
   hints = typing.get_type_hints(cls)
-  known = {field.name: field.default for field in dataclasses.fields(cls)}
-  given = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}
-  for name, default in known.items():
-    kinds = typing.get_args(hints[name])
-    if isinstance(default, tuple):
-      known[name] = list(default)
-    elif type(None) in kinds:
-      known[name] = kinds[0]()
-      if given.get(name, default) is None:
-        given.pop(name, None)
+  files.check_types(path, fields, {name: hints[name] for name in names})
   found = {name: _without_lists(value) for name, value in fields.items()}
   try:
-    files.check_settings(given, known)
     cls(**found).check()
-  except (TypeError, ValueError) as error:
+  except ValueError as error:
     raise files.damaged(path, error) from error
   return found
 
@@ -111,7 +108,7 @@ def trained_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
   if used in (own, init_checkpoint) or not (folder and read(folder)[0]):
     return used
   data = (run_record.read_record(output_dir) or {}).get("data", {})
-  found, model = map(run_record.hash_of_weights, (init_checkpoint, used))
+  found, model = map(checkpoints.hash_of_weights, (init_checkpoint, used))
   # The command may still name what the training began with.
   if found not in (model, data.get("init_checkpoint")):
     raise UserError(
@@ -141,13 +138,17 @@ def load(
   return dataclasses.replace(default, **parse(task.Settings, fields, folder))
 
 
-def write(folder: str, task: Task) -> None:
-  """Writes the task.json of a folder, or deletes that of another training."""
+def write(folder: str, task: Task) -> str:
+  """Writes the task.json of a folder, or deletes that of another training.
+
+  Returns its path.
+  """
   path = os.path.join(folder, NAME)
   if task.kind:
     files.write_file(path, content(task.kind, task.settings))
   elif files.exists(path):
     files.remove(path)
+  return path
 
 
 def content(kind: str, settings: Settings) -> str:

@@ -120,7 +120,7 @@ class Experiment:
     if self.teacher:
       hashes["teacher"] = self.teacher.hash
       if path := settings.unlabeled_file:  # Its rows are trained on, too.
-        hashes["unlabeled_file"] = run_record.hash_of(path)
+        hashes["unlabeled_file"] = files.hash_of(path)
     return run_record.RunRecord(used, hashes)
 
   @property

@@ -23,7 +23,7 @@ from bert.data import downloads, files, records, sequences
 from bert.data.progress import bar
 from bert.engine.predictor import Predictor
 from bert.errors import UserError
-from bert.models import run_record, task_file
+from bert.models import checkpoints, task_file
 from bert.models.resolve import check_length, resolve
 from bert.training import start_checks
 
@@ -73,7 +73,7 @@ class Teacher:
     # A calibration changes the settings alone. So does an evaluation of SQuAD,
     # but outputs do not depend on its threshold.
     fields = {**vars(settings), "null_score_diff_threshold": None}
-    weights = run_record.hash_of_weights(checkpoint)
+    weights = checkpoints.hash_of_weights(checkpoint)
     content = weights, model.config.to_dict(), fields
     self.hash = hashlib.sha256(repr(content).encode()).hexdigest()
     self._predictor = None

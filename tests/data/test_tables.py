@@ -299,6 +299,22 @@ class TestOfPrograms:
     with pytest.raises(ValueError, match="has no rows; pass a file with rows"):
       tables.read_table(path)
 
+  def test_damaged_parquet(self, tmp_path):
+    path = tmp_path / "x.parquet"
+    column = {"text": ["one text", "another text"] * 99}
+    parquet.write_table(pyarrow.table(column), path, use_dictionary=False)
+    content, problems = path.read_bytes(), []
+    for start in range(4, len(content), 40):
+      damaged = content[:start] + b"\xff" * 8 + content[start + 8 :]
+      path.write_bytes(damaged)
+      try:
+        tables.read_table(str(path))
+      except ValueError as error:
+        problems.append(str(error))
+    wanted = f"{path} is not a Parquet file that can be read: "
+    assert all(problem.startswith(wanted) for problem in problems)
+    assert any("snappy" in problem for problem in problems)
+
 
 class TestErrorsOfFiles:
   @pytest.mark.parametrize(("name", "content", "message"), BROKEN)

@@ -141,6 +141,9 @@ def test_the_tokenizer_tells_the_casing(read, tmp_path, caplog):
   assert not hasattr(read(), "do_lower_case")
   settings = tmp_path / "tokenizer_config.json"
   settings.write_text('{"do_lower_case": "false"}')
+  with pytest.raises(UserError, match=r"tokenizer_config\.json .* true or fa"):
+    read()
+  settings.write_text('{"do_lower_case": null}')
   assert not hasattr(read(), "do_lower_case")
   tokenizer = {"normalizer": {"type": "BertNormalizer", "lowercase": False}}
   (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -294,6 +297,27 @@ def test_the_head_has_its_labels(read, tmp_path):
   assert read_head(str(tmp_path)).labels == ["LABEL_0", "LABEL_1"]
   read(id2label={"0": 1, "1": 2})
   assert read_head(str(tmp_path)).labels == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+  ("fields", "reason"),
+  [
+    ({"id2label": ["a"]}, "id2label is .*, not an object"),
+    ({"id2label": {"1": "a"}}, "the keys of id2label are not 0, 1"),
+    ({"num_labels": "2"}, 'num_labels is "2", not a whole number'),
+    ({"num_labels": 10**9}, "num_labels is 1000000000"),
+    (
+      {"architectures": "Bert"},
+      'architectures is "Bert", not a list of strings',
+    ),
+    ({"architectures": [1]}, "architectures is .1., not a list of strings"),
+  ],
+)
+def test_a_head_of_wrong_types(tmp_path, fields, reason):
+  path = tmp_path / "config.json"
+  path.write_text(json.dumps({"model_type": "bert", **fields}))
+  with pytest.raises(UserError, match=rf"config\.json is damaged \({reason}"):
+    read_head(str(tmp_path))
 
 
 def test_the_vocabulary_may_be_in_tokenizer_json(tmp_path):

@@ -13,7 +13,7 @@ import run_squad
 from bert.commands import export_model
 from bert.engine import loaded_model
 from bert.errors import UserError
-from bert.models import run_record, task_file
+from bert.models import checkpoints, task_file
 from bert.tasks.classification.task import ClassificationTask
 from bert.tasks.embeddings.vectors import VectorTask
 from bert.tasks.squad.task import SquadTask
@@ -107,6 +107,12 @@ def test_damaged(tmp_path, content, reason):
     ({"labels": "ab"}, 'labels is "ab", not a'),
     ({"kind": "regression", "mean": float("nan")}, "NaN is no number"),
     ({"is_pair": 1}, "is_pair is 1, not true or false"),
+    ({"temperatures": [1.0, 0.0]}, "temperatures has 0.0, and must be above 0"),
+    ({"kind": "regression", "deviation": -1}, "deviation has -1, and must be"),
+    ({"temperatures": [-1.0]}, "temperatures has -1.0, and must be above 0"),
+    ({"temperatures": [1, 2]}, "temperatures has 2 numbers, not 1"),
+    ({"held_out": "a"}, "held_out has no hashes: "),
+    ({"labels": ["a", 1]}, "labels is .*, not a list of strings"),
     ({"ispair": True}, "'ispair'; known .* 'is_pair'"),
   ],
 )
@@ -204,6 +210,6 @@ def test_a_trained_model_that_would_not_be_used(
   release = task_folders.write(tmp_path / "release", "", golden, goldens)
   for given in (None, release, out, f"{out}/bert_model.ckpt"):
     assert task_file.trained_weights(out, given) == f"{out}/bert_model.ckpt"
-  data = {"init_checkpoint": run_record.hash_of_weights(other)}
+  data = {"init_checkpoint": checkpoints.hash_of_weights(other)}
   write(tmp_path / "out", flags={"flags": {}, "data": data})
   assert task_file.trained_weights(out, other) == f"{out}/bert_model.ckpt"

@@ -242,6 +242,14 @@ ASYM = [{"type": "models.Asym", "path": ""}]
       "the pooling .* is not supported",
     ),
     (PROMPTS, {"default_prompt_name": "x"}, "there is no prompt 'x'"),
+    (
+      PROMPTS,
+      {"prompts": ["x"]},
+      f"{PROMPTS} is damaged .prompts is .* object",
+    ),
+    (PROMPTS, {"prompts": {"x": 1}}, "prompts is .* not an object of strings"),
+    (POOLING, {"include_prompt": 1}, f"{POOLING} .* not true or false"),
+    ("modules.json", [3], "modules.json .* is .3., not a list of objects"),
   ],
 )
 def test_other_parts_are_an_error(copy, path, content, wanted):

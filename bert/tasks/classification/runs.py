@@ -170,7 +170,7 @@ def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
     folder = model_folder.weights_folder(folder, init_checkpoint)
   if not (folder and read_trained(folder)):
     return {}
-  flags = (run_record.read_record(folder) or {"flags": {}})["flags"]
+  flags = run_record.recorded_flags(folder)
   found = {name: flags[name] for name in RECALLED if name in flags}
   if "task_name" in found:
     found["task_name"] = [found["task_name"]]

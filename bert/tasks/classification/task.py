@@ -1,12 +1,13 @@
 """Classification of texts and pairs: a linear layer on BERT's pooled output.
 
 Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
-a number; see `bert/tasks/classification/labels.py`.
+a number; see `bert/tasks/classification/label_types.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from bert import layers, metrics
 from bert.contract import distillation
 from bert.contract.task import Field, RowSet, Settings, Task
 from bert.data import files, text_hashes
-from bert.errors import UserError, plural
+from bert.errors import UserError, check_known, plural
 from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
   calibration,
@@ -34,6 +35,7 @@ from bert.tasks.classification import (
   tabular,
 )
 from bert.tasks.classification.examples import (
+  LONG_TEXT,
   DataProcessor,
   InputExample,
   content_hash,
@@ -54,7 +56,7 @@ _FEW_ROWS = 10
 class ClassifierSettings(Settings):
   """What a classifier must remember."""
 
-  kind: str = "classification"  # a key of `labels.KINDS`
+  kind: str = "classification"  # a key of `label_types.KINDS`
   labels: tuple[str, ...] = ()  # in the order of the outputs; none for numbers
   mean: float = 0.0  # with the deviation, the scale of numbers
   deviation: float = 1.0
@@ -69,6 +71,26 @@ class ClassifierSettings(Settings):
     *("kind", "labels", "mean", "deviation", "is_pair"),
     *("held_out", "trained_on"),
   )
+
+  def check(self) -> None:
+    super().check()
+    check_known(f"kind={self.kind!r}", self.kind, label_types.KINDS)
+    check_known(f"long_text={self.long_text!r}", self.long_text, LONG_TEXT)
+    for name in ("temperatures", "deviation"):
+      for value in np.atleast_1d(getattr(self, name)):
+        if not 0 < value < math.inf:
+          raise ValueError(f"{name} has {value}, and must be above 0")
+    count = len(self.labels) if self.kind == "multilabel" else 1
+    if len(self.temperatures) not in (0, count):
+      raise ValueError(
+        f"temperatures has {plural(len(self.temperatures), 'number')}, not "
+        f"{count}"
+      )
+    for name in ("held_out", "trained_on"):
+      try:
+        text_hashes.check(getattr(self, name))
+      except ValueError as error:
+        raise ValueError(f"{name} has no hashes: {error}") from error
 
   def seen(self) -> SeenRows | None:
     """The rows that the model has seen; None if they are not known."""
@@ -376,8 +398,7 @@ class ClassificationTask(Task):
     """Forgets the temperatures that were found with the weights of before."""
     if self.settings.temperatures:
       self.settings = dataclasses.replace(self.settings, temperatures=())
-      path = os.path.join(folder, task_file.NAME)
-      files.write_file(path, task_file.content(self.kind, self.settings))
+      path = task_file.write(folder, self)
       logging.info("%s: the calibration goes, because weights change", path)
 
   def data_hashes(self) -> dict[str, str]:

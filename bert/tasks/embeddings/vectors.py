@@ -82,6 +82,7 @@ class VectorSettings(Settings):
   prompt: str = ""  # name of the one for inputs that name no other, if any
 
   def check(self) -> None:
+    super().check()
     for name, known in (
       ("pooling", POOLINGS),
       ("layer_combination", LAYER_COMBINATIONS),

@@ -21,7 +21,7 @@ from bert.contract import distillation
 from bert.data import records
 from bert.errors import UserError, check_known
 from bert.layers import POOLER
-from bert.models import checkpoints, run_record
+from bert.models import checkpoints
 from bert.models.resolve import resolve
 from bert.tasks.pretraining import task as pretraining
 
@@ -69,7 +69,7 @@ class PretrainingTeacher(distillation.Distillation):
     shapes = modeling.variable_shapes(model.config)
     shapes |= pretraining.variable_shapes(model.config, False)
     weights = checkpoints.load_weights(model.checkpoint, shapes, POOLER)
-    self.hash = run_record.hash_of_weights(model.checkpoint)
+    self.hash = checkpoints.hash_of_weights(model.checkpoint)
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )

@@ -215,8 +215,8 @@ def _get(where, parent, key, *types):
   if type(value) not in types:
     found = "missing" if value is None else shortened(json.dumps(value))
     raise UserError(
-      f'{where}: "{key}" is {found}, not {files.TYPE_NAMES[types[0]]}; pass a '
-      f"file in SQuAD's layout"
+      f'{where}: "{key}" is {found}, not {strict_json.TYPE_NAMES[types[0]]}; '
+      f"pass a file in SQuAD's layout"
     )
   # Half of a surrogate pair, which UTF-8 cannot represent, becomes "?".
   is_text = isinstance(value, str)

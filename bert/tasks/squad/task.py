@@ -27,7 +27,7 @@ from bert.data.text_words import check_has_words
 from bert.errors import UserError, plural
 from bert.flags.flag_table import wanted_splits
 from bert.flags.values import Flags
-from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.models import checkpoints, model_folder, task_file
 from bert.models.resolve import Model
 from bert.tasks.squad import data, page, scores as squad_scoring
 from bert.tasks.squad.data import ReadingSettings
@@ -72,9 +72,18 @@ class SquadSettings(DecodingSettings, ReadingSettings, Settings):
   """What a model for SQuAD must remember."""
 
   null_score_diff_threshold: float | None = None  # the best one found
-  # `run_record.hash_of_weights` of its model, if that is in another folder.
+  # `checkpoints.hash_of_weights` of its model, if that is in another folder.
   init_checkpoint: str | None = None
   fixed = ("init_checkpoint",)
+
+  def check(self) -> None:
+    super().check()
+    counts = ("doc_stride", "max_query_length", "n_best_size")
+    for name in (*counts, "max_answer_length"):
+      if getattr(self, name) < 1:
+        raise ValueError(
+          f"{name} is {getattr(self, name)}, and must be at least 1"
+        )
 
 
 class Answered(NamedTuple):
@@ -91,7 +100,7 @@ class SquadTask(Task):
     threshold: null odds above which there is no answer; default: that of the
       settings, or 0. AUTO selects the one with the best F1, or, for questions
       without answers, one that was selected before, in `threshold_folders`.
-    weights: `run_record.hash_of_weights` of a model in another folder than its
+    weights: `checkpoints.hash_of_weights` of a model in another folder than its
       predictions. Those of several models may be written to one folder.
     stores_threshold: whether the best threshold that an evaluation finds is one
       of the model in the folder of the predictions.
@@ -151,7 +160,7 @@ class SquadTask(Task):
   def from_flags(cls, flags: Flags, model: Model) -> SquadTask:
     weights, folder = None, flags.output_dir
     if not flags.do_train and model.folder != folder:
-      weights = run_record.hash_of_weights(model.checkpoint)
+      weights = checkpoints.hash_of_weights(model.checkpoint)
     own = model_folder.own_checkpoint(folder, flags.init_checkpoint)
     stored = stored_threshold(folder)
     return cls(
@@ -467,12 +476,10 @@ def write_threshold(
   weights: str | None = None,
 ) -> str:
   """Stores the best threshold in a folder's task.json; returns the path."""
-  path = os.path.join(folder, task_file.NAME)
   task.settings = dataclasses.replace(
     task.settings, null_score_diff_threshold=threshold, init_checkpoint=weights
   )
-  files.write_file(path, task_file.content(task.kind, task.settings))
-  return path
+  return task_file.write(folder, task)
 
 
 def stored_threshold(folder: str | None) -> float | None:
