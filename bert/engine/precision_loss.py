@@ -63,7 +63,7 @@ def write(
   small: Mapping[str, float],
   compute_full: Callable[[], Mapping[str, float]],
 ) -> dict[str, dict[str, float]]:
-  """Writes metrics in int8, `small`, and in float32, unless it has been done."""
+  """Writes metrics in int8, `small`, and in float32, unless already written."""
   recorded = files.read_json(path, dict)
   if recorded and recorded.get("int8") == small:
     return recorded
