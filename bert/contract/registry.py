@@ -47,7 +47,7 @@ def _classes(place):
   else:
     classes = [c for c in vars(module).values() if _is_task(c, name)]
   if not all(map(_is_task, classes)) or not classes:
-    raise UserError(f"{place} is no subclass of bert.Task with a kind")
+    raise UserError(f"{place} is not a subclass of bert.Task with a kind")
   return classes
 
 

@@ -57,7 +57,7 @@ Transform = Callable[
 class Rows:
   """Rows in memory, with the attributes and `read` of RecordFiles.
 
-  Their blocks are those of a file, and so they form the same batches.
+  They have the same blocks as a file, and so form the same batches.
   """
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):

@@ -73,7 +73,7 @@ class OnnxGraph:
   def _check(self, *names):
     for name in names:
       if name not in self._tensors:
-        raise ValueError(f"{name!r} is no tensor of the graph")
+        raise ValueError(f"{name!r} is not a tensor of the graph")
 
   def constant(self, value: np.ndarray, name: str | None = None) -> str:
     """A constant tensor."""

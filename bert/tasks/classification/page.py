@@ -283,7 +283,7 @@ def _doubtful_labels(evaluation):
   if truth.ndim == 1:
     names = [labels[index] for index in truth]
     given = probabilities[np.arange(len(truth)), truth]
-  else:  # Whether each label is given, of which the least likely is shown.
+  else:  # Show the least probable label, given or not, of each row.
     each = np.where(truth, probabilities, 1 - probabilities)
     worst, given = each.argmin(axis=1), each.min(axis=1)
     names = [

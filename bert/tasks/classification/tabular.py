@@ -95,9 +95,9 @@ class TableProcessor(DataProcessor):
       seen_rows.log_missing(self._path("train"), rows, trained_on)
     if self.seen is None and self.train_file and not self.dev_file:
       logging.warning(
-        "%s: the model may have been trained on some of the rows for evaluation, "
-        "because its task.json does not list its training rows; to evaluate on "
-        "other rows, pass --dev_file",
+        "%s: the model may have been trained on some of the rows for "
+        "evaluation, because its task.json does not list its training rows; "
+        "to evaluate on other rows, pass --dev_file",
         self._path("train"),
       )
 

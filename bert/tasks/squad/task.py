@@ -264,11 +264,13 @@ class SquadTask(Task):
 
     The offsets are -1 if there is no answer.
     """
-    example, best = answer
-    if not (best.text and best.span):
-      probability = 0.0 if best.text == NOTHING_ALLOWED else best.probability
+    example, predicted = answer
+    if not (predicted.text and predicted.span):
+      probability = (
+        0.0 if predicted.text == NOTHING_ALLOWED else predicted.probability
+      )
       return {"answer": "", "start": -1, "end": -1, "probability": probability}
-    start, end = best.span
+    start, end = predicted.span
     text = example.paragraph.context[start:end].rstrip()
     end = start + len(text)
     text = text.lstrip()  # The pieces at both ends may be blanks.
@@ -276,7 +278,7 @@ class SquadTask(Task):
       "answer": text,
       "start": end - len(text),
       "end": end,
-      "probability": best.probability,
+      "probability": predicted.probability,
     }
 
   def describe(self, answer: Answered) -> str:

@@ -53,7 +53,7 @@ class Sentence(NamedTuple):
   # after the lines of documents without sentences.
   document_lines: Sequence[str] = ()
   separator: str = " "  # of columns; a tab in JSON Lines
-  text: str | None = None  # of which the words are parts, if any
+  text: str | None = None  # the source of the words, if any
 
 
 def find_file(flags: Flags, split: str) -> str:
