@@ -7,8 +7,8 @@
       --masked_lm_prob=0.15 --random_seed=12345 --dupe_factor=5
 
 The input has one sentence per line and an empty line between documents. Split
-a large input into shards with --shard_mb. All cores work on them, or many
-machines with --runner.
+a large input into shards with --shard_mb. All cores process the
+shards; --runner distributes them over many machines.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ __all__ = [
 _MB = 1_000_000
 _LARGE_MB = 64
 
-# Share of pieces that continue a word, below which words are as good as pieces.
+# Below this share of continuation pieces, nearly all pieces are whole words.
 _FEW_CONTINUATIONS = 0.01
 
 # Flags that have no effect without masking.
@@ -132,7 +132,7 @@ def make_config(flags: Flags) -> corpus.CorpusConfig:
   instances.check_length(
     flags.max_seq_length, flags.next_sentence_prediction, tokenizer.special
   )
-  # It checks that there are special pieces, before the text is read.
+  # Check the special pieces before reading the text.
   instances.vocabulary_settings(
     tokenizer, flags.do_whole_word_mask, config.max_predictions_per_seq
   )
@@ -150,22 +150,22 @@ def count_workers(flags: Flags) -> int:
 
 
 def log_corpus(
-  flags: Flags, found: corpus.Corpus, num_files: int, num_workers: int
+  flags: Flags, scanned: corpus.Corpus, num_files: int, num_workers: int
 ) -> None:
   """Logs the size of the corpus, and recommends shards for a large one."""
   workers = f"--runner={flags.runner}"
   if not flags.runner:
-    workers = plural(min(num_workers, len(found.shards)), "worker")
+    workers = plural(min(num_workers, len(scanned.shards)), "worker")
   logging.info(
     "%s, %.2f MB: %s in %s for %s",
     plural(num_files, "file"),
-    found.size / _MB,
-    plural(found.num_documents, "document"),
-    plural(len(found.shards), "shard"),
+    scanned.size / _MB,
+    plural(scanned.num_documents, "document"),
+    plural(len(scanned.shards), "shard"),
     workers,
   )
   wants_shards = flags.runner or (flags.num_workers or 1) > 1
-  if not flags.shard_mb and (wants_shards or found.size > _LARGE_MB * _MB):
+  if not flags.shard_mb and (wants_shards or scanned.size > _LARGE_MB * _MB):
     logging.info(
       "A single shard is held in memory and processed by one core; "
       "--shard_mb=8 would bound the memory and use all cores"
@@ -194,13 +194,13 @@ def log_counts(
 
 
 def _log_whole_words(flags, counts):
-  """Warns if --do_whole_word_mask cannot do what it says."""
+  """Warns if --do_whole_word_mask has little or no effect."""
   if not flags.do_whole_word_mask or flags.no_masking:
     return
   if counts["cut_words"]:
     logging.warning(
-      "%d of %s have only words that are longer than their predictions; one "
-      "word is masked in part",
+      "%d of %s have only words with more pieces than predictions; one word "
+      "of each is partially masked",
       counts["cut_words"],
       plural(counts["instances"], "example"),
     )
@@ -224,25 +224,25 @@ def main(flags: Flags, beam_arguments: Sequence[str] = ()) -> dict[str, int]:
   num_workers = count_workers(flags)
   pipeline = None
   if flags.runner:
-    if flags.num_workers:  # Beam has a flag of this name, too.
+    if flags.num_workers:  # Beam has a flag of the same name.
       workers = f"--num_workers={flags.num_workers}"
       beam_arguments = [*beam_arguments, workers]
     pipeline = corpus_beam.beam_pipeline(flags.runner, beam_arguments)
   start = time.monotonic()
   with corpus_workers.workspace(outputs) as (paths, prefix):
-    found = corpus.scan(
+    scanned = corpus.scan(
       progress.bar(input_files, unit="file"),
       flags.shard_mb * _MB,
       2 if flags.next_sentence_prediction else 1,
       # A single shard is read from its start, and needs no copy of its text.
       prefix if flags.shard_mb else None,
     )
-    log_corpus(flags, found, len(input_files), num_workers)
-    job = (found, config, paths, prefix)
+    log_corpus(flags, scanned, len(input_files), num_workers)
+    job = (scanned, config, paths, prefix)
     if pipeline:
       counts = corpus_beam.write_records_by_beam(*job, pipeline)
     else:
-      total = found.num_documents * config.dupe_factor
+      total = scanned.num_documents * config.dupe_factor
       with progress.bar(total=total, unit="document") as bar:
         counts = corpus_workers.write_records(*job, num_workers, bar.update)
   log_counts(flags, counts, time.monotonic() - start, outputs)

@@ -45,8 +45,8 @@ FLAGS = table(
     flag_table.RUNTIME,
     flag_table.RUN_PRECISION,
     Flag("output_file", None,
-         "File to write, by its extension in the format .npz, .parquet, or "
-         "else JSON Lines; - is standard output.", kind=PATH),
+         "File to write. Its extension selects the format: .npz, .parquet, or "
+         "else JSON Lines. - is standard output.", kind=PATH),
     Flag("dtype", "float32", "Type in .npz and .parquet.",
          choices=vectors.DTYPES),
     Flag("batch_size", 32, "Lines per batch.", check=COUNT),
@@ -57,13 +57,13 @@ FLAGS = table(
          "default is all layers for a model with fewer than four."),
     Flag("pooling", "none",
          "none: a vector of each word piece and layer. One vector per line: "
-         "cls, that of [CLS]; pooled, the pooler's output; mean or max over "
-         "all word pieces; mean_sqrt_len, their sum divided by the square "
+         "cls, the vector of [CLS]; pooled, the pooler's output; mean or max "
+         "over all word pieces; mean_sqrt_len, their sum divided by the square "
          "root of their number. Default: as the model was trained, or else "
          "none.", choices=vectors.POOLINGS),
     Flag("prompt", "",
-         "Name of the prompt of the model, such as query, that is put before "
-         "each text."),
+         "Name of a prompt of the model, such as query, to prepend to each "
+         "text."),
     Flag("layer_combination", "last",
          "How --pooling combines --layers: last takes the highest, concat "
          "concatenates them, mean takes their mean.",
@@ -82,7 +82,7 @@ FLAGS = table(
 
 
 def check_flags(flags: Flags) -> None:
-  """Checks the files in the flags."""
+  """Checks the flags and the files that they name."""
   flags.require("input_file", "output_file", "init_checkpoint")
   if flags.input_file != text_files.STREAM:
     flags.require_file("input_file")
@@ -105,7 +105,7 @@ def check_flags(flags: Flags) -> None:
 
 
 def load_model(flags: Flags) -> LoadedModel:
-  """The model of vectors that the flags, or else its folder, describe."""
+  """The model, with the vector settings of the flags or else of its folder."""
   model = resolve(flags.init_checkpoint, Overrides.of(flags.given))
   config, folder = model.config, model.folder
   is_recorded = task_file.read(folder)[0] == vectors.VectorTask.kind
@@ -122,7 +122,7 @@ def load_model(flags: Flags) -> LoadedModel:
       flags.given.get("max_seq_length"), flags.max_seq_length
     )
   if "layers" in flags.given:
-    # Finding the devices loads TensorFlow, so this is checked before.
+    # Check this before finding the devices, which loads TensorFlow.
     options["layers"] = vectors.parse_layers(
       flags.layers, config.num_hidden_layers
     )
@@ -155,7 +155,7 @@ def main(flags: Flags) -> dict[str, int]:
       write(window)
       lines += len(window)
       long += sum(f.was_cut or len(f.tokens) > length for f in window)
-      del window  # Free it before the next is computed.
+      del window  # Free it before computing the next one.
   logging.info(
     "Wrote the features of %s to %s in %.1f s; %d %s --max_seq_length=%d",
     plural(lines, "line"),

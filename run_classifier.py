@@ -57,7 +57,7 @@ from bert.training.model_fn import ModelOptions, build_model_fn
 if TYPE_CHECKING:
   import tensorflow as tf
 
-# The original's names, beside those of `bert.tasks.classification`.
+# The original's names, including those from `bert.tasks.classification`.
 __all__ = [
   "LONG_TEXT", "PROCESSORS", "ColaProcessor", "DataProcessor", "InputExample",
   "InputFeatures", "MnliProcessor", "MrpcProcessor",
@@ -74,7 +74,7 @@ def file_based_input_fn_builder(
   is_training: bool,
   drop_remainder: bool,
 ) -> inputs.InputFn:
-  """An `input_fn` over the rows of files; in evaluations, all S positions."""
+  """An `input_fn` over the rows of files. Evaluations read all S positions."""
   spec = feature_spec(seq_length)
   return inputs.input_fn_from_file(
     input_file, spec, is_training, drop_remainder
@@ -124,7 +124,7 @@ def model_fn_builder(
   use_tpu: bool,
   use_one_hot_embeddings: bool,
 ) -> ModelFn:
-  """The `model_fn` of a classifier; the strategy knows if there is a TPU."""
+  """The `model_fn` of a classifier. `use_tpu` is ignored."""
   del use_tpu
   return build_model_fn(
     _softmax_task(num_labels),
@@ -144,7 +144,7 @@ _ROWS = "a .tsv, .csv or .jsonl file, or one of these with .gz, or .parquet."
 
 
 def _custom(name, default, text, **fields):
-  """A flag for tables of a user's own."""
+  """A flag for the user's own tables."""
   text = f"For --task_name={runs.CUSTOM}. {text}"
   return Flag(name, default, text, **{"used": "data", **fields})
 
@@ -229,7 +229,7 @@ def check_flags(flags: Flags) -> None:
   xnli = [task for task in tasks if task == "xnli"]
   check_fine_tuning(flags, ["predict_file", "interactive"], *xnli)
   flags.check_exclusive("regression", "multilabel")
-  if flags.num_seeds > 1:  # Each run reads them.
+  if flags.num_seeds > 1:  # Each run reads the files.
     script.refuse_pipes(flags)
   if runs.CUSTOM not in tasks:
     flags.require("data_dir")
@@ -263,8 +263,8 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     return {}
   if not flags.do_train:
     folder, weights = flags.output_dir, flags.init_checkpoint
-    known = runs.recall_flags(folder, weights)
-    flags = flags.changed(**known | flags.given_of(known))
+    recalled = runs.recall_flags(folder, weights)
+    flags = flags.changed(**recalled | flags.given_of(recalled))
   check_flags(flags)
   flags = script.with_initial_length(flags, ClassificationTask)
   planned = runs.make_runs(flags)

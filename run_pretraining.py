@@ -69,7 +69,7 @@ def model_fn_builder(
   use_tpu: bool,
   use_one_hot_embeddings: bool,
 ) -> ModelFn:
-  """The `model_fn` of both objectives; the strategy knows if it is a TPU."""
+  """The `model_fn` of both objectives; `use_tpu` is ignored."""
   del use_tpu
   return build_model_fn(
     PretrainingTask(bert_config, {}, True),
@@ -86,7 +86,7 @@ FLAGS = table(
   flag_table.TRAINING,
   flag_table.DEVICES,
   (
-    flag_table.sequence_length("Must be that of the records."),
+    flag_table.sequence_length("Must equal the length of the records."),
     Flag("input_file", None,
          "TFRecord files to train on: paths or patterns, separated by commas.",
          kind=PATH),
@@ -127,7 +127,7 @@ def check_flags(flags: Flags) -> None:
   for name in ("masked_lm_prob", "do_whole_word_mask"):
     if flags[name] != flags.rows[name].default and not flags.dynamic_masking:
       raise UserError(
-        f"--{name}={flags[name]}: the masks of the records are made; pass it "
+        f"--{name}={flags[name]}: the records are already masked; pass it "
         f"to create_pretraining_data.py, or add --dynamic_masking"
       )
 

@@ -50,7 +50,7 @@ from bert.training.model_fn import ModelOptions, build_model_fn
 if TYPE_CHECKING:
   import tensorflow as tf
 
-# The original's names, beside those of `bert.tasks.squad`.
+# The original's names, including those from `bert.tasks.squad`.
 __all__ = [
   "FeatureWriter", "InputFeatures", "RawResult", "SquadExample",
   "convert_examples_to_features", "create_model", "get_final_text",
@@ -70,7 +70,7 @@ def input_fn_builder(
   input_fn = inputs.input_fn_from_file(
     input_file, spec, is_training, drop_remainder
   )
-  # Padding competes in the loss.
+  # Padding positions are part of the loss's softmax, as in the original.
   return lambda params: input_fn({**params, "pad_to_max_length": True})
 
 
@@ -88,8 +88,8 @@ def create_model(
     bert_config, is_training, *sequences, use_one_hot_embeddings
   )
   tensor_ops = ops.TensorOps(is_training)
-  found = SquadTask().head(tensor_ops, bert, {"input_mask": input_mask})
-  return found["all_start_logits"], found["all_end_logits"]
+  outputs = SquadTask().head(tensor_ops, bert, {"input_mask": input_mask})
+  return outputs["all_start_logits"], outputs["all_end_logits"]
 
 
 def model_fn_builder(
@@ -101,7 +101,7 @@ def model_fn_builder(
   use_tpu: bool,
   use_one_hot_embeddings: bool,
 ) -> ModelFn:
-  """The `model_fn` of SQuAD; the strategy knows if there is a TPU."""
+  """The `model_fn` of SQuAD. `use_tpu` is ignored."""
   del use_tpu
   return build_model_fn(
     SquadTask(),
@@ -170,12 +170,12 @@ def plan(flags: Flags) -> Experiment:
     flags,
     SquadTask.from_flags(flags, model),
     model,
-    do_eval=flags.do_eval and not flags.do_predict,  # Which scores, too.
+    do_eval=flags.do_eval and not flags.do_predict,  # It scores, too.
   )
 
 
 def load_reader(flags: Flags) -> LoadedModel:
-  """The model in --output_dir or --init_checkpoint, to ask."""
+  """The model in --output_dir or --init_checkpoint, to answer questions."""
   task_file.check_is_complete(flags.output_dir)
   model = load_model(flags)
   settings = SquadTask.settings_of_run(flags, model)

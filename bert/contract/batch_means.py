@@ -1,7 +1,7 @@
-"""Means by weight over a batch that micro-batches and replicas divide.
+"""Weighted means over a batch that micro-batches and replicas divide.
 
-The losses of the parts are averaged, so a mean by weight needs the total of
-the whole batch.
+The losses of the parts are averaged, so a weighted mean needs the total weight
+of the whole batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Term = tuple["tf.Tensor", "tf.Tensor | None"]
 
 
 class _Local(threading.local):
-  """State of a thread; the replicas of a model are traced in several."""
+  """Thread-local state; replicas are traced in several threads."""
 
   def __init__(self):
     self.recorded = None  # A list to which totals are added, or None.
@@ -35,7 +35,7 @@ _local = _Local()
 
 @contextlib.contextmanager
 def recorded(totals: list[tf.Tensor]) -> Iterator[None]:
-  """Adds the totals that are asked for to a list."""
+  """Appends the totals that are requested inside to a list."""
   _local.recorded = totals
   try:
     yield
@@ -45,7 +45,7 @@ def recorded(totals: list[tf.Tensor]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def known(totals: Iterator[tf.Tensor]) -> Iterator[None]:
-  """Gives these totals of the whole batch, in the order of the recording."""
+  """Supplies the totals of the whole batch, in the order of their recording."""
   _local.known = totals
   try:
     yield
@@ -56,7 +56,7 @@ def known(totals: Iterator[tf.Tensor]) -> Iterator[None]:
 def mean_total(total: tf.Tensor) -> tf.Tensor:
   """The mean of a total of weights over the parts of a batch.
 
-  `total` is a scalar, that of this part, and depends on features only.
+  `total` is the scalar of this part. It must depend on features only.
   """
   if _local.known is not None:
     return next(_local.known)
@@ -69,11 +69,11 @@ def mean_total(total: tf.Tensor) -> tf.Tensor:
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-  """The mean of values by weight over a batch that may be divided.
+  """The weighted mean of values over a batch that may be divided.
 
-  The losses of replicas and of micro-batches are averaged. The mean of what
-  each returns is the mean over the weights of all. The weights must depend on
-  features only.
+  The losses of replicas and micro-batches are averaged, and the average of the
+  returned values is the weighted mean over the whole batch. Values and weights
+  have the same shape; the weights must depend on features only.
   """
   total = tf.reduce_sum(weights) + EPSILON
   mean = tf.reduce_sum(values * weights) / total
@@ -82,12 +82,12 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def terms(loss: tf.Tensor | Sequence[Term]) -> list[Term]:
-  """What the `loss` of a task returned, as terms."""
+  """Converts the result of `Task.loss` to terms."""
   return list(loss) if isinstance(loss, list | tuple) else [(loss, None)]
 
 
 def mean(terms: Sequence[Term]) -> tf.Tensor:
-  """The sum of the means of terms, a scalar: the loss of a training batch."""
+  """The loss of a training batch, a scalar: the sum of its terms' means."""
   means = (
     tf.reduce_mean(values)
     if weights is None
@@ -100,23 +100,23 @@ def mean(terms: Sequence[Term]) -> tf.Tensor:
 def real_sums(
   terms: Sequence[Term], is_real: tf.Tensor
 ) -> list[tuple[tf.Tensor, tf.Tensor]]:
-  """The sum and the weight of each term, without rows that fill up the batch.
+  """The sum and the total weight of each term over the real rows.
 
-  `is_real`, [B], is 0 for these rows. The replicas of an evaluation may have
-  different numbers of them, so their sums are added up before the division.
+  `is_real` [B] is 0 for rows that only fill up the batch. Replicas may have
+  different numbers of real rows, so their sums are added before the division.
   """
-  found = []
+  sums = []
   for values, weights in terms:
     real = tf.cast(is_real, values.dtype)
     real = tf.reshape(real, [-1] + [1] * (values.shape.rank - 1))
-    weights, least = (
+    weights, epsilon = (
       (tf.ones_like(values), 0.0) if weights is None else (weights, EPSILON)
     )
     weights *= real
-    found.append(
-      (tf.reduce_sum(values * weights), tf.reduce_sum(weights) + least)
+    sums.append(
+      (tf.reduce_sum(values * weights), tf.reduce_sum(weights) + epsilon)
     )
-  return found
+  return sums
 
 
 def quotients(sums: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> tf.Tensor:

@@ -1,9 +1,10 @@
 """The loss of a student that learns from a teacher (Hinton et al. 2015).
 
-The soft targets of fine-tuning, outputs of the teacher's head, are features of
-the rows: those of the output `logits` are the feature `teacher/logits`; see
-`bert.training.teacher`. A teacher of pre-training computes them in each step;
-see `bert.tasks.pretraining.teacher`. Both are mixed into the loss here.
+In fine-tuning, the soft targets are outputs of the teacher's head, and features
+of the rows: the output `logits` becomes the feature `teacher/logits`; see
+`bert.training.teacher`. In pre-training, the teacher computes the targets in
+each step; see `bert.tasks.pretraining.teacher`. This module combines their loss
+with the loss of the labels.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ IS_LABELED = "is_labeled"
 class Distillation:
   """How a student learns from soft targets, which are features of its rows."""
 
-  weight: float = 0.5  # of their loss; that of the labels has the rest
-  temperature: float = 2.0  # T, by which logits are divided before the softmax
+  weight: float = 0.5  # of the soft loss; the label loss has 1 - weight
+  temperature: float = 2.0  # T, the divisor of logits before the softmax
 
   def mixed(
     self,
@@ -42,9 +43,9 @@ class Distillation:
     outputs: Mapping[str, tf.Tensor],
     features: Mapping[str, tf.Tensor],
   ) -> tf.Tensor:
-    """The losses of a task, [B, ...] or a scalar, with those of its teacher.
+    """Combines the losses of a task, [B, ...] or a scalar, with the soft loss.
 
-    `bert` is the student; None for a loss that spans the batch.
+    `bert` is the student, or None if the loss spans the batch.
     """
     soft = self.soft_loss(task, bert, outputs, features)
     is_labeled = features.get(IS_LABELED)
@@ -60,10 +61,10 @@ class Distillation:
   def mix(
     self, hard: tf.Tensor, soft: tf.Tensor, is_labeled: tf.Tensor
   ) -> tf.Tensor:
-    """The weighted mean of two losses; the soft one alone without a label.
+    """The weighted mean of both losses; the soft one alone without a label.
 
-    The losses, of the labels and of the soft targets, are float [B, ...], and
-    `is_labeled` is 0 or 1, [B].
+    `hard`, the loss of the labels, and `soft`, that of the soft targets, are
+    float [B, ...]; `is_labeled` [B] is 0 or 1.
     """
     is_labeled = tf.cast(is_labeled, tf.float32)
     weight = 1.0 - is_labeled * (1.0 - self.weight)
@@ -80,26 +81,26 @@ def divergence(
 ) -> tf.Tensor:
   """T^2 KL(teacher, student) over the last axis, float [...].
 
-  The factor keeps the size of the gradients, whatever the temperature (Hinton
-  et al. 2015, section 2). The logits of student and teacher are float [..., C];
-  the mask, integer [..., C], is 0 for what is no class.
+  The factor T^2 makes the scale of the gradients independent of the temperature
+  (Hinton et al. 2015, section 2). `logits` of the student and `targets` of the
+  teacher are float [..., C]; `mask`, integer [..., C], is 0 for padding.
   """
   if mask is not None:
     padding = (1.0 - tf.cast(mask, tf.float32)) * MASKED_SCORE
     logits, targets = logits + padding, targets + padding
-  found = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature)
-  wanted = tf.nn.log_softmax(targets / temperature)
-  terms = tf.exp(wanted) * (wanted - found)
+  student = tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature)
+  teacher = tf.nn.log_softmax(targets / temperature)
+  terms = tf.exp(teacher) * (teacher - student)
   return temperature**2 * tf.reduce_sum(terms, axis=-1)
 
 
 def binary_divergence(
   logits: tf.Tensor, targets: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-  """T^2 KL(teacher, student), the mean over C labels of logits [B, C]: [B]."""
-  wanted = tf.sigmoid(targets / temperature)
+  """T^2 KL(teacher, student), averaged over C labels: [B] from [B, C]."""
+  probabilities = tf.sigmoid(targets / temperature)
   cross, own = (
-    tf.nn.sigmoid_cross_entropy_with_logits(wanted, x / temperature)
+    tf.nn.sigmoid_cross_entropy_with_logits(probabilities, x / temperature)
     for x in (tf.cast(logits, tf.float32), targets)
   )
   return temperature**2 * tf.reduce_mean(cross - own, axis=-1)

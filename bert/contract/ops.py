@@ -1,4 +1,4 @@
-"""The operations that the head of a task is made of, on TensorFlow's tensors.
+"""The operations of task heads, on TensorFlow tensors.
 
 `onnx_graph.OnnxOps` has the same operations on the tensors of an ONNX graph.
 """
@@ -28,8 +28,8 @@ class TensorOps:
   ) -> tf.Tensor:
     """x W + b, [..., size], with the variables of `layers.output_shapes`.
 
-    `scope` begins their names, such as "cls/squad/". In training, x [..., H]
-    is subject to `dropout`.
+    `scope` is the prefix of their names, such as "cls/squad/". `dropout`
+    applies to x [..., H], in training only.
     """
     if not scope:
       return layers.task_logits(x, size, self._is_training and dropout)
@@ -37,19 +37,19 @@ class TensorOps:
       return layers.task_logits(x, size, self._is_training and dropout)
 
   def softmax(self, x) -> tf.Tensor:
-    """Over the last axis."""
+    """Softmax over the last axis."""
     return tf.nn.softmax(x)
 
   def sigmoid(self, x) -> tf.Tensor:
-    """Of each number."""
+    """Element-wise sigmoid."""
     return tf.sigmoid(x)
 
   def largest(self, x) -> tf.Tensor:
-    """The largest number along the last axis."""
+    """The maximum over the last axis."""
     return tf.reduce_max(x, axis=-1)
 
   def index_of_largest(self, x) -> tf.Tensor:
-    """Its index, an integer."""
+    """The argmax over the last axis, int32."""
     return tf.argmax(x, axis=-1, output_type=tf.int32)
 
   def take(self, x, index: int) -> tf.Tensor:
@@ -57,7 +57,7 @@ class TensorOps:
     return x[..., index]
 
   def linear(self, x, factor, offset: float) -> tf.Tensor:
-    """x * factor + offset, for a number or a list of them, one a channel."""
+    """x * factor + offset; `factor` may be a list with one per channel."""
     return x * factor + offset
 
   def masked(self, x, mask, value: float) -> tf.Tensor:
@@ -69,11 +69,11 @@ class TensorOps:
     return tf.reshape(x, tf.shape(like))
 
   def pool(self, x, mask, how: str) -> tf.Tensor:
-    """One vector of each row, [B, H], from those of its tokens [B, S, H].
+    """One vector per row, [B, H], from its token vectors [B, S, H].
 
     `mask` is 1 for the tokens that count; a row without any gets zeros. `how`
-    is "cls", the first token whatever the mask; "mean", "max"; or
-    "mean_sqrt_len", the sum divided by the square root of the number.
+    is "cls", the first token regardless of the mask; "mean"; "max"; or
+    "mean_sqrt_len", the sum divided by the square root of the token count.
     """
     if how == "cls":
       return x[:, 0, :]

@@ -6,7 +6,7 @@ import inspect
 from bert.contract.task import Task
 from bert.errors import UserError, listing
 
-# Where the class of a kind is.
+# Kind -> its class, or "module:Class" until it is imported.
 _places = {
   "classification": "bert.tasks.classification.task:ClassificationTask",
   "tagging": "bert.tasks.tagging.task:TaggingTask",
@@ -16,23 +16,23 @@ _places = {
   "fill_mask": "bert.tasks.fill_mask.task:MaskTask",
 }
 
-# Answered by any pre-trained model, and not recorded in its folder.
+# Kinds that every pre-trained model supports; its folder does not record them.
 UNTRAINED = ("vectors", "fill_mask")
 
-# Trained by our own scripts, so their variables belong to one kind only.
+# Kinds that our own scripts train. Their variables belong to one kind only.
 _TRAINED = _places.keys() - {*UNTRAINED}
 
 
 def register(*tasks: type[Task] | str) -> None:
-  """Makes tasks of your own known; see `bert.register`."""
+  """Registers tasks of your own; see `bert.register`."""
   for task in tasks:
-    for found in _classes(task) if isinstance(task, str) else [task]:
-      _places[found.kind] = found
+    for cls in _classes(task) if isinstance(task, str) else [task]:
+      _places[cls.kind] = cls
 
 
 def _classes(place):
-  """The classes at "module:Class", or all of a module."""
-  name, _, wanted = place.partition(":")
+  """The class at "module:Class", or all task classes of a module."""
+  name, _, class_name = place.partition(":")
   name = name.removesuffix(".py")
   try:
     module = importlib.import_module(name)
@@ -42,13 +42,13 @@ def _classes(place):
     raise UserError(
       f"there is no module {name}; pass one in this folder or in PYTHONPATH"
     ) from error
-  if wanted:
-    found = [getattr(module, wanted, None)]
+  if class_name:
+    classes = [getattr(module, class_name, None)]
   else:
-    found = [c for c in vars(module).values() if _is_task(c, name)]
-  if not all(map(_is_task, found)) or not found:
-    raise UserError(f"{place} is no subclass of bert.Task with a kind")
-  return found
+    classes = [c for c in vars(module).values() if _is_task(c, name)]
+  if not all(map(_is_task, classes)) or not classes:
+    raise UserError(f"{place} is not a subclass of bert.Task with a kind")
+  return classes
 
 
 def _is_task(value, module=None):
@@ -64,7 +64,7 @@ def kinds() -> list[str]:
 def kinds_over(trained: str) -> list[str]:
   """The kinds that a model trained on one may be loaded as.
 
-  They include tasks of a user's own, which may read the variables of others.
+  They include the user's own tasks, which may read variables of other kinds.
   """
   return [k for k in kinds() if k == trained or k not in _TRAINED]
 
@@ -79,6 +79,6 @@ def task_class(kind: str, folder: str = "") -> type[Task]:
       f"own, pass its module to bert.register or as --task_module"
     )
   if isinstance(place, str):
-    name, _, wanted = place.partition(":")
-    place = _places[kind] = getattr(importlib.import_module(name), wanted)
+    name, _, class_name = place.partition(":")
+    place = _places[kind] = getattr(importlib.import_module(name), class_name)
   return place

@@ -52,7 +52,7 @@ class Evaluation:
   # More numbers for the top of report.html.
   counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
   name: str = "dev set"
-  # Returns the rows that the main metric rests on, for its range, if known.
+  # Returns the rows behind the main metric, for its range; None if unknown.
   sample: Callable[[], verdict.Sample | None] | None = None
 
 
@@ -67,7 +67,7 @@ class RowSet:
   rows_per_example: np.ndarray | None = None  # int [examples]; None for one
   # Returns the rows; None where only the examples are known.
   read: Callable[[], inputs.Rows | record_files.RecordFiles] | None = None
-  transform: inputs.Transform | None = None  # of rows as they are read
+  transform: inputs.Transform | None = None  # applied to rows as they are read
 
   @property
   def name(self) -> str:
@@ -80,23 +80,23 @@ class Field(NamedTuple):
 
   name: str
   is_list: bool = False
-  default: str | None = None  # if it is missing; None if it is required
+  default: str | None = None  # for a missing part; None: required
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What a trained model must remember. A subclass adds fields with defaults.
+  """The settings that a trained model records. Subclasses add fields.
 
-  They are the content of task.json, so their types are those of JSON, and
-  tuples of them.
+  Every field has a default. task.json holds them, so their types are JSON types
+  or tuples of these.
   """
 
-  max_seq_length: int = 128  # of a row in word pieces
-  fixed = ("labels",)  # no options of `bert.load`; no field of the dataclass
+  max_seq_length: int = 128  # word pieces per row
+  fixed = ("labels",)  # not options of `bert.load`; not a field
 
   @classmethod
   def flag_fields(cls) -> list[dataclasses.Field]:
-    """The fields of single values, which flags may set."""
+    """The fields with scalar values, which flags may set."""
     kinds = (bool, int, float, str)
     fields = dataclasses.fields(cls)
     return [field for field in fields if isinstance(field.default, kinds)]
@@ -112,25 +112,25 @@ class Settings:
 class Task:
   """A task: from files to rows, from rows to numbers, from numbers to answers.
 
-  A subclass defines the methods of the first three parts, which stand in the
-  order in which they are used; docs/add-a-task.md shows a complete one. The
-  methods of the other parts have defaults that fit most tasks.
+  A subclass defines the methods of the first three parts, in the order of their
+  use; docs/add-a-task.md shows a complete one. The methods of the other parts
+  have defaults that fit most tasks.
 
   Args:
-    settings: a Settings; default: that of the class.
+    settings: a Settings. Default: that of the class.
     tokenizer: a FullTokenizer.
-    paths: dict from split, "train", "dev" and "test", to its file.
+    paths: dict from split ("train", "dev", "test") to its file.
   """
 
   kind = ""  # name of the kind of task, in the registry and in task.json
   Settings = Settings
   # The parts of one input: `Field`s, or names of required texts.
   inputs: Sequence[Field] = (Field("text"),)
-  # Name of each output of `public`, and its type, one of TensorFlow's, such as
-  # "DT_STRING"; for clients of the server.
+  # Name and TensorFlow type, such as "DT_STRING", of each output of `public`,
+  # for clients of the server.
   output_types: Sequence[tuple[str, str]] = ()
   name = ""  # in messages and in flags.json
-  # For --keep_best; the first one for --early_stopping_patience without it.
+  # For --keep_best. --early_stopping_patience uses the first one by default.
   metrics: Sequence[str] = ()
   needs_pooler = True  # whether `head` reads the pooled output
   spans_batch = False  # whether `loss` compares the rows of a batch
@@ -139,13 +139,13 @@ class Task:
 
   # Only some of our own tasks change these.
   pads_training = False  # by default; see --pad_to_max_length
-  epoch_counts_rows = True  # not examples
+  epoch_counts_rows = True  # False: an epoch counts examples
   truncates = True  # whether a row of full length may have lost text
 
   distillation: Distillation | None = None  # Set by a run with a teacher.
 
   def __init_subclass__(cls):
-    if isinstance(cls.inputs, Sequence):  # And no property.
+    if isinstance(cls.inputs, Sequence):  # Not a property.
       cls.inputs = [Field(x) if isinstance(x, str) else x for x in cls.inputs]
 
   def __init__(
@@ -161,7 +161,7 @@ class Task:
 
   @property
   def labels(self) -> Sequence[str]:
-    """The names of the labels of rows, for messages, if they have any."""
+    """The names of the labels; empty if the task has none."""
     return getattr(self.settings, "labels", ())
 
   # From files to rows.
@@ -170,8 +170,8 @@ class Task:
   def from_flags(cls, flags: Flags, model: Model) -> Task:
     """The task of a run, with its settings and files.
 
-    A trained model that is used, and not trained, has the settings that are not
-    given. `model` is the one that the run starts from or uses.
+    `model` is the one that the run starts from or uses. Without --do_train, it
+    supplies the settings that no flag sets.
     """
     settings = cls.Settings() if flags.do_train else model.settings(cls)
     given = flags.given_of(field.name for field in cls.Settings.flag_fields())
@@ -182,7 +182,7 @@ class Task:
   def examples(self, split: str) -> Mapping[str, Sequence]:
     """The data sets of a split: dict from suffix of result files to examples.
 
-    It is called before the other methods, and may complete the settings.
+    Called before the other methods; may complete the settings.
     "train" has exactly one data set.
     """
     raise NotImplementedError
@@ -195,8 +195,8 @@ class Task:
   def rows(self, example, is_training: bool) -> list[Mapping]:
     """The rows of an example: one, or one for each window.
 
-    A row has all features of `feature_spec`, padded or not. Labels that are
-    not known have any value.
+    A row has all features of `feature_spec`, padded or not. Unknown labels may
+    have any value.
     """
     raise NotImplementedError
 
@@ -223,14 +223,14 @@ class Task:
   def output_labels(self) -> dict[str, tuple[str, ...]]:
     """The label of each row of the variables of output layers, by variable.
 
-    A training keeps the rows of an initial model whose labels it has.
+    Training from a model keeps the rows of the labels that both have.
     """
     if not self.labels:
       return {}
     return dict.fromkeys(layers.output_shapes(0, 0), tuple(self.labels))
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    """What the task computes from BERT's vectors of a batch, by name.
+    """The outputs of the task by name, from BERT's vectors of a batch.
 
     `ops` is a `TensorOps` or an `OnnxOps`; `bert` has `get_pooled_output()`
     [B, H] and `get_sequence_output()` [B, S, H]; the features are [B, ...].
@@ -238,34 +238,35 @@ class Task:
     raise NotImplementedError
 
   def output_axes(self) -> dict[str, Sequence[str | int | None]]:
-    """The axes behind the first of what `head` gives to `answer`, by name.
+    """The axes after the first of each output of `head` that `answer` reads.
 
-    An axis is a size, None for any, or the name of an axis that batches cut.
+    An axis is a size, None for any size, or the name of an axis that batches
+    cut.
     """
     raise NotImplementedError
 
   def loss(
     self, outputs: Mapping, features: Mapping
   ) -> tf.Tensor | Sequence[batch_means.Term]:
-    """The loss of each row, float [B], from what `head` returned.
+    """The loss of each row, float [B], from the outputs of `head`.
 
-    Or terms, pairs of values [B, ...] and their weights, whose means by weight
-    over the batch are added. In an evaluation, `answer` finds the values of the
-    first term as `losses`.
+    Alternatively, returns terms: pairs of values [B, ...] and weights, whose
+    weighted means over the batch are added. In an evaluation, `answer` gets the
+    values of the first term as `losses`.
 
-    With `spans_batch`, it is the loss of a whole batch, a scalar. It does not
-    depend on how training divides the batch: into groups of similar length,
-    micro-batches, or among devices. `outputs` has the vectors of its texts,
-    [B, T, D], or [B, D] of rows with one text, by the name in `output_axes`;
+    With `spans_batch`, returns the loss of the whole batch, a scalar. It does
+    not depend on how training divides the batch into groups of similar length,
+    micro-batches or devices. `outputs` then has the vectors of the texts,
+    [B, T, D], or [B, D] for one text per row, by the name in `output_axes`;
     `features` has no sequences.
     """
     raise NotImplementedError
 
   def soft_targets(self) -> dict[str, Sequence[str | int | None]]:
-    """What `head` gives that a student learns from; see `output_axes`.
+    """The outputs of `head` that a student learns from; see `output_axes`.
 
-    They are logits, unless `soft_loss` says otherwise. Without any, the task
-    has no teacher.
+    They are logits, unless the task overrides `soft_loss`. If there are none,
+    the task does not support --teacher.
     """
     return {}
 
@@ -274,14 +275,14 @@ class Task:
   def answer(self, example, predictions: Sequence[Mapping]):
     """The answer to an example, with all that `score` and `write` need.
 
-    `predictions` are, for each of its rows, arrays by name: those of
-    `output_axes`, cut to the length of the row, and the features of the row
-    that are no sequences, such as labels.
+    `predictions` has a dict of arrays for each row: the outputs in
+    `output_axes`, cut to the length of the row, and the features that are not
+    sequences, such as labels.
     """
     raise NotImplementedError
 
   def public(self, answer) -> dict:
-    """The answer as `bert.load` and the server give it: a dict."""
+    """The answer that `bert.load` and the server return, a dict."""
     return answer
 
   def describe(self, answer) -> str:
@@ -291,9 +292,9 @@ class Task:
   def score(self, rows: RowSet, answers: Iterable) -> Evaluation:
     """The metrics of a labeled data set; `answers` is a lazy iterator.
 
-    The names of the results are those in `metrics`, or `eval_` and such a name.
-    Higher is better, unless the name contains `loss` or `mse`. `loss`, unless
-    the task returns it, and `global_step` are added.
+    Results are named as in `metrics`, with or without the prefix `eval_`.
+    Higher is better, unless the name contains `loss` or `mse`. The caller adds
+    `global_step`, and `loss` if it is missing.
     """
     raise NotImplementedError
 
@@ -302,18 +303,18 @@ class Task:
   ) -> Evaluation | None:
     """Writes the answers; returns their Evaluation if labels are known.
 
-    The default is a line of JSON for each: its id, which is its row number
-    unless the example has one, its inputs if the example is a dict that has
-    them, and what `public` gives.
+    By default, writes one line of JSON per answer: its id (the row number,
+    unless the example has one), the inputs of an example that is a dict, and
+    the fields of `public`.
     """
     names = ["id", *(field.name for field in self.inputs)]
     path = os.path.join(folder, f"test_predictions{rows.suffix}.jsonl")
     with files.open_atomic(path, "w") as writer:
       for number, answer in enumerate(answers):
         example = rows.examples[number] if rows.examples else None
-        known = example if isinstance(example, dict) else {}
-        found = {name: known[name] for name in names if name in known}
-        line = {"id": str(number), **found, **self.public(answer)}
+        given = example if isinstance(example, dict) else {}
+        parts = {name: given[name] for name in names if name in given}
+        line = {"id": str(number), **parts, **self.public(answer)}
         writer.write(json.dumps(line, ensure_ascii=False) + "\n")
     logging.info("%s: %s", path, plural(len(rows.examples or ()), "line"))
     return None
@@ -332,12 +333,12 @@ class Task:
 
   @classmethod
   def settings_of(cls, head: huggingface_config.Head) -> dict:
-    """The settings that a config.json of Hugging Face's format records."""
+    """The settings that a config.json in Hugging Face's format records."""
     del head
     return {}
 
   def prepare(self, model: Model) -> None:
-    """Called before `head_shapes` with the model that is used."""
+    """Called with the model before `head_shapes`."""
 
   def optional_variables(self) -> Collection[str]:
     """Variables that a checkpoint may lack when the model is used."""
@@ -364,9 +365,9 @@ class Task:
     return None
 
   def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yields where each example of a data set is, and its texts.
+    """Yields the location and the texts of each example of a data set.
 
-    Data sets are compared by them. By default, they are those of `inputs`.
+    The texts tell whether data sets overlap. Default: those of `inputs`.
     """
     for number, example in enumerate(rows.examples or ()):
       texts = []
@@ -393,10 +394,10 @@ class Task:
     return {}
 
   def before_updates(self, folder: str) -> None:
-    """Deletes files of a folder that describe the weights before a training.
+    """Deletes the files of a folder that describe its old weights.
 
-    It is called before the first update, unless none is left to make, and
-    before each evaluation that may replace the best weights.
+    Called before the first update, if there is one to make, and before each
+    evaluation that may replace the best weights.
     """
 
   def finish(self, folder: str, evaluations: Sequence[Evaluation]) -> None:
@@ -408,7 +409,7 @@ class Task:
     """The examples of a file without labels: a text or a pair in each line."""
     names = [field.name for field in self.inputs]
     least = sum(field.default is None for field in self.inputs)
-    found = []
+    examples = []
     for number, line in enumerate(text_files.read_lines(path), 1):
       parts = text_files.texts_of(line)
       if not line.strip():
@@ -419,11 +420,11 @@ class Task:
           f"reads {listing(names)}; separate texts by "
           f"{text_files.SEPARATOR!r}"
         )
-      found.append(self.example(*parts))
-    return found
+      examples.append(self.example(*parts))
+    return examples
 
   def reading_with(self, other: Task) -> Task:
-    """The same task, whose rows have the word pieces of another model."""
+    """A copy of this task that reads text with another task's tokenizer."""
     reader = copy.copy(self)
     reader.tokenizer = other.tokenizer
     return reader
@@ -431,9 +432,9 @@ class Task:
   def soft_loss(
     self, outputs: Mapping, features: Mapping, temperature: float
   ) -> tf.Tensor:
-    """The loss of the soft targets, in the shape of the loss of the labels.
+    """The loss of the soft targets, with the shape of the loss of the labels.
 
-    They are features, whose names begin with `distillation.PREFIX`.
+    Soft targets are features whose names begin with `distillation.PREFIX`.
     """
     losses = []
     for name, axes in self.soft_targets().items():
@@ -450,14 +451,14 @@ class Task:
 
 
 def _part(example, name):
-  """A part of a dict or an object; None if it has none of this name."""
+  """An item of a dict or an attribute of an object; None if missing."""
   if isinstance(example, Mapping):
     return example.get(name)
   return getattr(example, name, None)
 
 
 def score_rows(task: Task, rows: Sequence[Mapping]) -> dict[str, float]:
-  """The metrics of predictions by name, of one row per example."""
+  """The metrics of predictions with one row per example."""
   answers = (task.answer(None, [row]) for row in rows)
   row_set = RowSet("dev", "", None, len(rows))
   return task.score(row_set, answers).results

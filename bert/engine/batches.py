@@ -6,9 +6,9 @@
       for index, row_outputs in batching.by_row(batch, outputs, axes):
         ...
 
-Rows are read in windows, so there may be more of them than memory holds. Rows
-of similar length within a window share a batch, which is cut to its longest
-row, so that little of it is padding.
+Rows are read in windows, so the input may be larger than memory. Rows of
+similar length within a window share a batch, which is cut to its longest row,
+so there is little padding.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from bert.data import records
 
 _T = TypeVar("_T")
 
-# Rows are sorted by length among this many. Their results must be held back to
-# be given in input order.
+# Rows sorted by length at a time. Their results are buffered to restore the
+# input order.
 SORTED_ROWS = 4096
 
-# XLA compiles a program for each length of a batch, so that is one of these,
-# or the longest of all.
+# Lengths of batches with XLA, which compiles a program for each length. Longer
+# batches have the maximum length.
 LENGTHS = (32, 64, 128, 256, 384, 512)
 
-# Name and axes of the outputs of a batch behind the first: a size, None for
-# any, or the name of an axis that batches cut.
+# Output name -> axes after the first: a size, None for any size, or the name of
+# an axis that batches cut.
 Axes = Mapping[str, Sequence[str | int | None]]
 
 
@@ -56,7 +56,7 @@ class Batching:
   spec: records.Spec
   batch_size: int
   is_static: bool = False  # full batches with the shapes of the spec
-  fills: bool = False  # fill the last batch by rows of its own
+  fills: bool = False  # fill the last batch by repeating its rows
   rounds_lengths: bool = False  # to one of LENGTHS
   in_order: bool = False  # do not sort the rows
 
@@ -68,7 +68,7 @@ class Batching:
   def batches(self, rows: Iterable[Mapping]) -> Iterator[Batch]:
     """Yields batches with each row once, the longest rows of a window first.
 
-    Rows that fill no batch at the end of a window come first in the next.
+    Rows left over at the end of a window come first in the next.
     """
     rank = len(self.spec["input_mask"].shape)
     measured = (
@@ -79,18 +79,18 @@ class Batching:
     while window := list(itertools.islice(measured, SORTED_ROWS)):
       if not self.in_order:
         window.sort(key=lambda item: item[2][::-1], reverse=True)
-      found = left_over + window
-      whole = len(found) // self.batch_size * self.batch_size
-      left_over = found[whole:]
+      ready = left_over + window
+      whole = len(ready) // self.batch_size * self.batch_size
+      left_over = ready[whole:]
       for start in range(0, whole, self.batch_size):
-        yield Batch(*zip(*found[start : start + self.batch_size], strict=True))
+        yield Batch(*zip(*ready[start : start + self.batch_size], strict=True))
     if left_over:
       yield Batch(*zip(*left_over, strict=True))
 
   def features(self, batch: Batch) -> dict[str, np.ndarray]:
     """The features [B, ...] of a batch, int32 or float32, padded with zeros.
 
-    Among them are `row_index`, the position in the batch, and
+    They include `row_index`, the position in the batch, and
     `is_real_example`, which is 0 for rows that only fill up the batch.
     """
     used = len(batch.rows)
@@ -100,8 +100,8 @@ class Batching:
     features = {}
     for name, feature in self.spec.items():
       shape = _cut_shape(feature, sizes)
-      found = features[name] = np.zeros([count, *shape], _dtype(feature))
-      _fill(found, [row[name] for row in rows], 1 + len(shape))
+      array = features[name] = np.zeros([count, *shape], _dtype(feature))
+      _fill(array, [row[name] for row in rows], 1 + len(shape))
     index = features["row_index"] = np.arange(count, dtype=np.int32)
     is_real = features.get("is_real_example", np.ones_like(index))
     features["is_real_example"] = is_real * (index < used)
@@ -154,22 +154,22 @@ class Batching:
 def in_order(numbered: Iterable[tuple[int, _T | None]]) -> Iterator[_T]:
   """Yields items in the order of their numbers, which count from 0.
 
-  An item comes as soon as those before it have come. If a number is missing,
-  the items behind it come at the end. None stands for no item.
+  An item is yielded once all earlier ones have been. If a number is missing,
+  later items are yielded at the end. An item that is None is skipped.
   """
   waiting, due = {}, 0
   for number, item in numbered:
-    # Rows that fill up a batch repeat others of it.
+    # Rows that fill up a batch repeat some of its rows.
     if item is not None or number not in waiting:
       waiting[number] = item
     while due in waiting:
-      found = waiting.pop(due)
+      due_item = waiting.pop(due)
       due += 1
-      if found is not None:
-        yield found
-  for _, found in sorted(waiting.items()):
-    if found is not None:
-      yield found
+      if due_item is not None:
+        yield due_item
+  for _, due_item in sorted(waiting.items()):
+    if due_item is not None:
+      yield due_item
 
 
 def _dtype(feature):
@@ -193,7 +193,7 @@ def _cut(values, axes, sizes):
 
 
 def _used_size(mask, rank):
-  """How far the ones of a nested list reach along each axis."""
+  """The extent of the ones of a nested list along each axis."""
   if rank == 1:
     used = np.flatnonzero(mask)
     return (int(used[-1]) + 1 if len(used) else 0,)

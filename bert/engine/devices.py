@@ -1,14 +1,14 @@
 """The devices of a run: one, several of a machine, several hosts, or a TPU.
 
-Of several hosts, the first one, the chief, writes all files. All others compute
-the same steps on rows of their own, and read what the chief has written. All
-run the same command. The environment variable TF_CONFIG names them, and says
-which of them this one is:
+Several hosts run the same command. The chief, the first host, writes all files.
+The others compute the same steps on their own rows, and read what the chief has
+written. The environment variable TF_CONFIG lists the hosts and identifies this
+one:
 
     {"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},
      "task": {"type": "worker", "index": 0}}
 
-If there is a job `chief`, the chief is that one.
+A host with the job `chief`, if there is one, is the chief.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class LostWorkerError(UserError):
 class Cluster(NamedTuple):
   """The hosts of a run."""
 
-  # Name, such as `worker 1`, and address of each host; first the chief.
+  # Name, such as `worker 1`, and address of each host; the chief is first.
   tasks: tuple[tuple[str, str], ...]
-  index: int  # number of this host among them
+  index: int  # of this host in `tasks`
 
 
 def read_cluster(text: str | None) -> Cluster | None:
@@ -63,14 +63,14 @@ def read_cluster(text: str | None) -> Cluster | None:
     return Cluster(tasks, [name for name, _ in tasks].index(this))
   except (ValueError, TypeError, KeyError, AttributeError) as error:
     raise UserError(
-      f"TF_CONFIG={text!r}: expected JSON with lists of addresses in a "
-      f"`cluster`, one of which the `type` and `index` of a `task` name; "
-      f"correct or unset it"
+      f"TF_CONFIG={text!r}: expected JSON with a `cluster` of jobs, "
+      f"lists of addresses, and a `task` whose `type` and `index` name this "
+      f"host; correct or unset it"
     ) from error
 
 
 def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
-  """The kind of strategy; "auto" on a single host without a TPU stays."""
+  """The kind of strategy; "auto" stays on a single host without a TPU."""
   if use_tpu:
     return "tpu"
   hosts, remedy = len(cluster.tasks) if cluster else 0, None
@@ -93,9 +93,9 @@ def make_strategy(
 ) -> tf.distribute.Strategy | None:
   """The strategy of this process, of a kind from `choose`; None for one device.
 
-  On several hosts it must be made before TensorFlow computes anything. There,
-  this process writes no file of the run from then on, unless it is the chief.
-  It ends after `worker_timeout` seconds without the other hosts.
+  With several hosts, call this before TensorFlow computes anything. From then
+  on, only the chief writes files of the run. The process ends if the other
+  hosts do not connect within `worker_timeout` seconds.
   """
   if kind == "tpu":
     return _make_tpu_strategy()
@@ -105,11 +105,11 @@ def make_strategy(
     kind = "mirrored"
   if kind == "mirrored":
     # All GPUs, or else all logical CPUs.
-    found = tf.config.list_logical_devices("GPU")
-    names = [d.name for d in found or tf.config.list_logical_devices("CPU")]
+    gpus = tf.config.list_logical_devices("GPU")
+    names = [d.name for d in gpus or tf.config.list_logical_devices("CPU")]
     if len(names) == 1:
       logging.warning(
-        "--distribution_strategy=mirrored finds one device, %s; it is the only "
+        "--distribution_strategy=mirrored finds one device, %s, and so has one "
         "replica",
         *names,
       )
@@ -160,9 +160,9 @@ def _make_multi_worker_strategy(cluster, timeout):
 
 @contextlib.contextmanager
 def _end_after(seconds):
-  """Ends this process if what is inside takes longer.
+  """Ends this process if the body of the context takes longer.
 
-  TensorFlow waits for other hosts without end, and lets no other thread run.
+  TensorFlow waits for other hosts without a timeout, and blocks all threads.
   """
   if not _is_main_thread():
     yield
@@ -203,10 +203,10 @@ def check_batch_size(
 
 
 def endless(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """A dataset without end, marked as such.
+  """Marks a dataset without end as such.
 
-  For any other, the strategy of a TPU prepares for smaller batches at its end:
-  it makes the batch size dynamic, and asks all cores at each step.
+  Otherwise, TPUStrategy prepares for a smaller last batch: it makes the batch
+  size dynamic, and synchronizes all cores at each step.
   """
   count = tf.data.INFINITE_CARDINALITY
   return dataset.apply(tf.data.experimental.assert_cardinality(count))
@@ -224,11 +224,11 @@ def is_endless(
 def distribute(
   strategy: tf.distribute.Strategy, dataset: tf.data.Dataset
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-  """Batches for `strategy.run`; see `share`, except on a TPU.
+  """Batches for `strategy.run`; except on a TPU, `share` divides them.
 
-  Every host reads all batches, so that they are cut to one length. TensorFlow
-  starts a thread that tunes any input that it divides among devices, and waits
-  for it, up to a minute, when the input is deleted.
+  Every host reads all batches, so all cut them to the same length. TensorFlow
+  starts a tuning thread for each input that it divides among devices, and waits
+  for that thread for up to a minute when the input is deleted.
   """
   if not is_tpu(strategy):
     return dataset
@@ -238,7 +238,7 @@ def distribute(
 def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """A replica's part of a batch [B, ...], in the order of replicas.
 
-  If B is no multiple of their number, the last ones get fewer rows, or none.
+  If their number does not divide B, the last ones get fewer rows or none.
   """
   replica = tf.distribute.get_replica_context()
   count, index = replica.num_replicas_in_sync, replica.replica_id_in_sync_group
@@ -248,8 +248,8 @@ def share(features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     if rows is None or rows % count:
       size = -(-tf.shape(value)[0] // count)
       return value[index * size : (index + 1) * size]
-    # The index is an input of a program for a TPU. A slice that starts there
-    # would have a dynamic shape.
+    # On a TPU, the index is an input of the program, so a slice that starts
+    # there would have a dynamic shape.
     sizes = tf.concat([[count, rows // count], tf.shape(value)[1:]], axis=0)
     return tf.reshape(value, sizes)[index]
 
@@ -264,20 +264,20 @@ def is_tpu(strategy: tf.distribute.Strategy | None) -> bool:
 
 
 def is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
-  """Whether models run on one device, and that is a CPU."""
+  """Whether models run on a single CPU."""
   is_single = strategy.num_replicas_in_sync == 1 and not is_tpu(strategy)
   return is_single and not tf.config.list_logical_devices("GPU")
 
 
 def gather(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """On several hosts, a replica's outputs and all others'; see `merge`."""
+  """The outputs of all replicas, if there are several hosts; see `merge`."""
   replica = tf.distribute.get_replica_context()
   if not _has_workers(replica.strategy):
     return dict(outputs)
 
   def of_all(value):
     if value.shape.rank:
-      # Inputs of the program have no device, which TensorFlow asks for.
+      # TensorFlow needs a device, which inputs of the program do not have.
       return replica.all_gather(tf.identity(value), axis=0)
     mean = replica.all_reduce("MEAN", tf.identity(tf.cast(value, tf.float32)))
     return tf.cast(mean, value.dtype)
@@ -302,11 +302,11 @@ def merge(
 
 
 def exchange(strategy: tf.distribute.Strategy | None, number: int) -> list[int]:
-  """A number of each host, in order; all wait until all have called it."""
+  """The number of each host, in order; waits until all hosts call it."""
   if not _has_workers(strategy):
     return [number]
-  found = _exchange_program(strategy)(tf.constant([int(number)], tf.int64))
-  of_replicas = strategy.experimental_local_results(found)
+  gathered = _exchange_program(strategy)(tf.constant([int(number)], tf.int64))
+  of_replicas = strategy.experimental_local_results(gathered)
   return of_replicas[0].numpy().tolist()[:: len(of_replicas)]
 
 
@@ -327,9 +327,9 @@ def check_hosts_agree(
   strategy: tf.distribute.Strategy | None, number: int, what: str, remedy: str
 ) -> None:
   """Raises UserError unless a number is the same on all hosts."""
-  found = exchange(strategy, number)
-  if len(set(found)) > 1:
-    raise UserError(f"{what} on different hosts: {found}; {remedy}")
+  numbers = exchange(strategy, number)
+  if len(set(numbers)) > 1:
+    raise UserError(f"{what} on different hosts: {numbers}; {remedy}")
 
 
 def await_hosts(strategy: tf.distribute.Strategy | None) -> None:
@@ -353,7 +353,7 @@ def _lost_connection():
 
 @contextlib.contextmanager
 def hosts_end_together(strategy: tf.distribute.Strategy | None) -> Iterator:
-  """Waits for the other hosts at its end; reports one that has stopped."""
+  """Waits for the other hosts at the end; reports a host that has stopped."""
   try:
     yield
     exchange(strategy, 0)

@@ -1,4 +1,4 @@
-"""BERT over the rows of a batch, as all tasks use it."""
+"""Applies BERT to the rows of a batch, for all tasks."""
 
 from __future__ import annotations
 

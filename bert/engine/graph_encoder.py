@@ -4,8 +4,8 @@
     with store:  # In a tf.function.
       vectors = encoder(features, lambda bert: bert.get_pooled_output())
 
-The encoder, which takes nearly all of the time, is written once as an ONNX file
-into the folder `onnx` beside the checkpoint. The output layer of the task stays
+The encoder, which takes nearly all the time, is exported once to an ONNX file
+in the folder `onnx` beside the checkpoint. The output layer of the task stays
 in TensorFlow, see `EncodedBatch`. The packages of the runtimes are optional.
 """
 
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 # Folder of the ONNX files beside a checkpoint.
 FOLDER = "onnx"
 
-# Files that were made before a change of these are not used.
+# A change of one of these modules invalidates the files.
 _CODE = (modeling, kernels, layers, onnx_graph, quantization)
 
 
@@ -65,40 +65,41 @@ class GraphEncoder:
 
   Args:
     runtime: "onnxruntime" or "openvino".
-    precision: "float32" or "int8"; by OpenVINO also "bfloat16". None is that if
-      the processor supports it, else float32. It may be set to another one.
-    model: its checkpoint may be unknown yet: then it is that of the store.
+    precision: "float32" or "int8"; with OpenVINO also "bfloat16". None:
+      bfloat16 if OpenVINO and the processor support it, else float32. The
+      attribute may be changed.
+    model: if it has no checkpoint yet, that of the variable store is used.
   """
 
   def __init__(self, runtime: str, precision: str | None, model: Model):
     self.model, self.precision = model, precision
     self._runtime = runtime
-    # Of the model before its checkpoint is opened.
+    # The fingerprint before the checkpoint is opened.
     self._before = fingerprint(model) if model.checkpoint else None
     self._engines = {}
 
   def __call__(
     self, features: Mapping[str, tf.Tensor], head: Callable[[EncodedBatch], _T]
   ) -> _T:
-    """What `head` makes of a batch [B, ..., S], in a tf.function."""
+    """Applies `head` to an encoded batch [B, ..., S], in a tf.function."""
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
       runtime = f"--runtime={self._runtime}"
       raise UserError(f"{runtime} runs on one device, not on several")
     self._weights = variables.current_store().initial_values
     self.model = self.model._replace(checkpoint=self._weights.prefix)
     self._before = self._before or fingerprint(self.model)
-    config, wanted = self.model.config, set()
+    config, used_names = self.model.config, set()
     shapes = output_shapes(config)
 
     def note(name):
-      wanted.add(name)
+      used_names.add(name)
       return tf.compat.v1.placeholder(tf.float32, shapes[name])
 
-    def trace():  # A graph that is never run tells what `head` reads.
+    def trace():  # A graph, never run, to find the outputs that `head` reads.
       head(EncodedBatch(config, note))
 
     tf.function(trace, autograph=False).get_concrete_function()
-    names = sorted(wanted)
+    names = sorted(used_names)
     self._engine(names)
 
     def call(*sequences):
@@ -106,20 +107,20 @@ class GraphEncoder:
 
     sequences = [features[name] for name in records.SEQUENCES]
     outputs = tf.numpy_function(call, sequences, [tf.float32] * len(names))
-    found = dict(zip(names, outputs, strict=True))
+    tensors = dict(zip(names, outputs, strict=True))
     return head(
-      EncodedBatch(config, lambda n: tf.ensure_shape(found[n], shapes[n]))
+      EncodedBatch(config, lambda n: tf.ensure_shape(tensors[n], shapes[n]))
     )
 
   def _engine(self, wanted):
-    """From the three sequences to outputs, in the current precision."""
+    """The function from sequences to outputs, in the current precision."""
     key = self.precision, *wanted
     if key not in self._engines:
       self._engines[key] = self._load(*key)
     return self._engines[key]
 
   def _load(self, precision, *wanted):
-    """A function for several threads that computes the outputs `wanted`."""
+    """A thread-safe function that computes the outputs `wanted`."""
     handlers = list(python_logging.root.handlers)
     flag = f"--runtime={self._runtime}"
     package = import_optional(self._runtime, flag, runtimes.REQUIREMENTS)
@@ -140,7 +141,7 @@ class GraphEncoder:
       compute = make()
     except (UserError, OSError):
       raise
-    except Exception as error:  # Each package has its own.
+    except Exception as error:  # Each package has its own exceptions.
       folder = os.path.dirname(self._weights.prefix)
       reason = shortened(" ".join(str(error).split()))
       logging.warning(
@@ -173,8 +174,8 @@ def _load_onnxruntime(package, encoder, precision):
 def _load_openvino(package, encoder, precision):
   core = package.Core()
   if precision is None:
-    known = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    precision = "bfloat16" if "BF16" in known else "float32"
+    capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    precision = "bfloat16" if "BF16" in capabilities else "float32"
   hint = "bf16" if precision == "bfloat16" else "f32"
   compiled = core.compile_model(
     core.read_model(encoder),
@@ -182,7 +183,7 @@ def _load_openvino(package, encoder, precision):
     {
       "INFERENCE_PRECISION_HINT": hint,
       "PERFORMANCE_HINT": "LATENCY",
-      # Activations share a range in groups of so many, if weights are int8.
+      # Number of activations that share a scale, if weights are int8.
       "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128,
     },
   )
@@ -193,14 +194,14 @@ def _load_openvino(package, encoder, precision):
 def _exported_encoder(model, weights, wanted, before, reuses=True):
   """The path of an ONNX file with these outputs, or its content.
 
-  The file is written if there is none for these weights, or not `reuses`.
+  The file is written unless `reuses` and it exists for these weights.
   """
   folder = os.path.join(os.path.dirname(weights.prefix), FOLDER)
   kind = "+".join(wanted)
   path = os.path.join(folder, f"{kind}-{before}.onnx")
   is_local = not files.is_remote(path)
-  found = reuses and is_local and files.exists(path)
-  if found and fingerprint(model) == before:
+  exists = reuses and is_local and files.exists(path)
+  if exists and fingerprint(model) == before:
     return path
   start = time.monotonic()
   graph = onnx_graph.OnnxGraph(weights)
@@ -227,7 +228,7 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
 
 
 def _write(path, content, what, start):
-  """Whether a file that was begun at a time could be written."""
+  """Writes and logs a file begun at `start`; returns whether that succeeded."""
   with contextlib.suppress(UserError, OSError):
     files.makedirs(os.path.dirname(path))
     files.write_file(path, content)
@@ -238,7 +239,7 @@ def _write(path, content, what, start):
 
 
 def _quantized_encoder(encoder, runtime, reuses=True):
-  """The path of the encoder in int8, or its content, given those in float32."""
+  """The path or content of the int8 encoder, from that of the float32 one."""
   is_file = not isinstance(encoder, bytes)
   if is_file:
     path = encoder.replace(".onnx", f"-int8-{runtime}.onnx")
@@ -258,8 +259,8 @@ def _quantized_encoder(encoder, runtime, reuses=True):
 def fingerprint(model: Model) -> str:
   """A hash of all that the encoder of a model depends on."""
   fields = json.dumps(model.config.to_dict(), sort_keys=True, default=repr)
-  found = hashlib.sha256(fields.encode())
+  digest = hashlib.sha256(fields.encode())
   for module in _CODE:
-    found.update(files.read_bytes(module.__file__))
-  found.update(checkpoints.hash_of_weights(model.checkpoint).encode())
-  return found.hexdigest()[:16]
+    digest.update(files.read_bytes(module.__file__))
+  digest.update(checkpoints.hash_of_weights(model.checkpoint).encode())
+  return digest.hexdigest()[:16]

@@ -34,8 +34,8 @@ SORTED_BATCHES = 32
 # many records of 512 positions take about 200 MB.
 WINDOW_ROWS = 64 * 1024
 
-# Serialized rows of a data set that are held in memory; more are read from
-# their file. Rows of 128 positions have about 500 bytes each.
+# Maximum size of the serialized rows of a data set in memory; larger data sets
+# are read from their file. A row of 128 positions has about 500 bytes.
 MEMORY_BYTES = 2**28
 
 # Batches that are prepared while the model computes.
@@ -44,7 +44,7 @@ _BATCHES_AHEAD = 4
 InputFn = Callable[[Mapping], "tf.data.Dataset"]
 
 # The rows of a part of the data, int64 [rows of the part], and the batches that
-# they form, each int64 [B]. Only one part is in memory.
+# they form, each int64 [B]. One part at a time is in memory.
 Part = tuple[np.ndarray, list[np.ndarray]]
 
 # Changes a batch: from its features and the numbers of its rows in the whole
@@ -57,7 +57,7 @@ Transform = Callable[
 class Rows:
   """Rows in memory, with the attributes and `read` of RecordFiles.
 
-  Their blocks are those of a file, and so they form the same batches.
+  They have the same blocks as a file, and so form the same batches.
   """
 
   def __init__(self, features: Iterable[Mapping], spec: records.Spec):
@@ -106,10 +106,10 @@ def _row_length(row):
 def write_rows(
   path: str, features: Iterable[Mapping], spec: records.Spec
 ) -> tuple[int, Callable[[], Rows | record_files.RecordFiles]]:
-  """Writes rows to a TFRecord file that appears whole.
+  """Writes rows to a TFRecord file, atomically.
 
-  Returns their number, and a function that returns the rows: those in memory,
-  or, if they have more than MEMORY_BYTES, those of the file.
+  Returns the number of rows, and a function that returns them: from memory, or
+  from the file if they exceed MEMORY_BYTES.
   """
   held, count, size = Rows([], spec), 0, 0
   with files.open_atomic(path) as writer:
@@ -153,10 +153,10 @@ def read_batch(
 ) -> dict[str, tf.Tensor]:
   """A batch of features, int32 or float32, of serialized rows, string [B].
 
-  Among them are `row_index` [B], and `is_real_example` [B], which is also 0
-  where `is_real_row`, bool [B], is False: for rows that only fill up the batch.
-  The batch is cut to its longest row, unless `pad_to_max_length`, or to the
-  next of LENGTHS, if `rounds_lengths`.
+  They include `row_index` [B] and `is_real_example` [B], which is also 0 where
+  `is_real_row`, bool [B], is False: for rows that only fill up the batch.
+  Unless `pad_to_max_length`, the batch is cut to its longest row or, if
+  `rounds_lengths`, to the next of LENGTHS.
   """
   features = {
     # TPUs emulate int64 slowly, and ids fit into int32.
@@ -176,12 +176,12 @@ def read_batch(
 def training_batches(
   lengths: np.ndarray, block_sizes: np.ndarray, batch_size: int, seed: int
 ) -> Iterator[Part]:
-  """Yields Parts without end, of batches with rows of similar length.
+  """Yields Parts without end; the rows of a batch have similar lengths.
 
-  An epoch's blocks are permuted and divided into windows of about equal size,
-  as few as have WINDOW_ROWS each; the rows of a window are permuted. The
-  permutations are drawn from (seed, epoch). Rows that fill no batch at the end
-  of a window come first in the next, so all rows are used equally often.
+  The blocks of an epoch are permuted and divided into windows of about equal
+  size, at most about WINDOW_ROWS each; then the rows of a window are permuted.
+  The permutations are drawn from (seed, epoch). Rows left over at the end of a
+  window come first in the next, so all rows are used equally often.
 
   `lengths` is int [rows], and `block_sizes` int64 [blocks].
   """
@@ -301,14 +301,14 @@ def input_fn_from_rows(
   share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
   `RunConfig`; `fill_batches`, for devices that share a batch evenly.
 
-  As in the original, an evaluation has the rows in their order, and all
-  positions. Its last batch may be smaller, unless it is filled with rows of its
-  own.
+  As in the original, an evaluation keeps the order of the rows and all
+  positions. Its last batch may be smaller, unless it is filled by repeating its
+  rows.
 
   Args:
     source: the rows, or a function that returns them when they are needed.
     is_training: shuffled batches without end, or each row once.
-    drop_remainder: leave out the rows that fill no batch, if each comes once.
+    drop_remainder: drop the last, smaller batch, unless `is_training`.
   """
 
   def input_fn(params):
@@ -321,14 +321,14 @@ def input_fn_from_rows(
       if is_training:
         lengths = rows.lengths
         if not params.get("by_length", True):
-          lengths = np.zeros_like(lengths)  # Equal rows keep their order.
+          lengths = np.zeros_like(lengths)  # Keeps the shuffled order.
         seed = params.get("seed", 0)
         parts = training_batches(lengths, rows.block_sizes, size, seed)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)
 
-    # Passing a column from Python takes time, so the others are computed.
+    # Passing columns from Python is slow, so TensorFlow computes the others.
     columns = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(batches, output_signature=columns)
     dataset = dataset.enumerate(first_step)
@@ -338,7 +338,7 @@ def input_fn_from_rows(
     if is_training and len(rows):
       dataset = devices.endless(dataset)
     # Otherwise a thread tunes the input, and the end of an iteration may wait
-    # for a minute until that thread stops.
+    # for up to a minute until that thread stops.
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(_BATCHES_AHEAD).with_options(options)

@@ -36,8 +36,8 @@ _OF_ENGINE = (
 class LoadedModel:
   """A trained model, loaded once.
 
-  It has its `task`, the `kind` of it, such as "classification", its `config`,
-  and its `labels`, if it has any. See `predictor.Predictor` for `engine`.
+  Its attributes are `task`, `kind`, such as "classification", `config`, and
+  `labels`, if there are any. `engine` are arguments of `predictor.Predictor`.
   """
 
   def __init__(self, task: Task, model: Model, folder: str = "", **engine):
@@ -57,12 +57,12 @@ class LoadedModel:
   def __call__(self, inputs: Input | list[Input]) -> dict | list[dict]:
     """The answer to an input, or a list of answers to a list of inputs.
 
-    An input is a text; a tuple with a value for each of the task's inputs, of
-    which those with a default may be omitted together; or a dict by their
-    names. Instead of a list, an array or a column of a data frame will do.
+    An input is a text; a tuple of the task's inputs, with or without those
+    that have a default; or a dict by their names. An array or a column of a
+    data frame counts as a list.
 
-    An answer is a dict by the names in the task's `output_types`. Probabilities
-    are floats, and a vector is a float32 array.
+    An answer is a dict with the names in the task's `output_types`.
+    Probabilities are floats, and a vector is a float32 array.
     """
     if to_list := getattr(inputs, "tolist", None):
       inputs = to_list()
@@ -71,7 +71,7 @@ class LoadedModel:
     return self.answer([self.parse(inputs)])[0]
 
   def answers(self, inputs: Iterable[Input]) -> list:
-    """The task's own answers, with all that they tell, to a list of inputs."""
+    """The task's own, detailed answers to a list of inputs."""
     if isinstance(inputs, str | dict) or not isinstance(inputs, Iterable):
       raise TypeError(f"pass a list of inputs, not {shortened(repr(inputs))}")
     examples = []
@@ -112,7 +112,7 @@ class LoadedModel:
 
   @property
   def outputs(self) -> dict[str, str]:
-    """The name of each output, and its type, one of TensorFlow's."""
+    """The name and the TensorFlow type of each output."""
     return dict(self.task.output_types)
 
   @property
@@ -122,18 +122,18 @@ class LoadedModel:
   def parse(self, value: object, where: str = "the input") -> Texts:
     """The inputs in a tuple, or a JSON value: by name, or the only text."""
     names = [field.name for field in self.fields]
-    found = (value,) if isinstance(value, str) else value
-    if isinstance(found, tuple):
-      given = self.fields if len(found) == len(names) else self.required
-      if len(found) == len(given):
-        found = {f.name: text for f, text in zip(given, found, strict=True)}
-    if not isinstance(found, dict) or not found.keys() <= set(names):
+    parts = (value,) if isinstance(value, str) else value
+    if isinstance(parts, tuple):
+      given = self.fields if len(parts) == len(names) else self.required
+      if len(parts) == len(given):
+        parts = {f.name: text for f, text in zip(given, parts, strict=True)}
+    if not isinstance(parts, dict) or not parts.keys() <= set(names):
       form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
       raise UserError(
         f"{where} is not an object with {listing(names)}, or {form}"
         f"{_hint(value)}{self._trained_columns(names)}"
       )
-    return tuple(_read(field, found, where) for field in self.fields)
+    return tuple(_read(field, parts, where) for field in self.fields)
 
   def _trained_columns(self, names):
     """The columns that the training read as these inputs, if they differ."""
@@ -150,28 +150,28 @@ class LoadedModel:
 
 def _read(field, value, where):
   """The part of an input that a field names."""
-  found = value.get(field.name)
-  if found is None:
-    found = field.default
-  is_right = isinstance(found, list if field.is_list else str)
-  if not (is_right and all(isinstance(text, str) for text in found)):
+  part = value.get(field.name)
+  if part is None:
+    part = field.default
+  is_right = isinstance(part, list if field.is_list else str)
+  if not (is_right and all(isinstance(text, str) for text in part)):
     raise UserError(
-      f"{where}: {field.name} is {'missing; pass' if found is None else 'not'} "
-      f"{'a list of strings' if field.is_list else 'a string'}{_hint(found)}"
+      f"{where}: {field.name} is {'missing; pass' if part is None else 'not'} "
+      f"{'a list of strings' if field.is_list else 'a string'}{_hint(part)}"
     )
-  return found
+  return part
 
 
 def _hint(value):
-  """What to do about an empty cell of a data frame, which is NaN."""
+  """The remedy for NaN, which is an empty cell of a data frame."""
   is_nan = isinstance(value, float) and math.isnan(value)
   return " (an empty cell of pandas: use fillna(''))" if is_nan else ""
 
 
 def count_of(texts: Texts) -> int:
-  """Number of sequences that the model reads for an answer, at least.
+  """Minimum number of sequences that the model reads for an answer.
 
-  An empty string in a list only fills it up.
+  Empty strings in a list are padding.
   """
   return max(
     1 if isinstance(text, str) else sum(map(bool, text)) for text in texts
@@ -199,18 +199,18 @@ def load(
   Args:
     model_dir: the `output_dir` of a finished training; or the folder or name of
       a release, or hf://OWNER/NAME, which are downloaded once.
-    task: the kind of task. Default: the one that the folder was trained on, and
-      "vectors" without one. A pre-trained model knows "fill_mask", too. A
-      registered task may be another kind than the folder's, if the folder has
-      the variables of its head.
+    task: the kind of task. Default: the one that the folder was trained on, or
+      else "vectors". A pre-trained model also supports "fill_mask". A
+      registered task may differ from the folder's, if the folder has the
+      variables of its head.
     **options: batch_size, precision, runtime and others, see
       `predictor.Predictor`; and settings of the task, such as `top_k`,
       `pooling` or `max_seq_length`.
   """
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}
   folder = downloads.local_path(os.fspath(model_dir))
-  found, model = find_task(folder, task, **options)
-  return LoadedModel(found, model, str(model_dir), **engine)
+  model_task, model = find_task(folder, task, **options)
+  return LoadedModel(model_task, model, str(model_dir), **engine)
 
 
 def find_task(
@@ -220,8 +220,8 @@ def find_task(
   trained, _ = task_file.read(folder)
   kind = kind or trained or "vectors"
   if trained and kind != trained:
-    known = registry.kinds_over(trained)
-    check_known(f"task={kind!r} of {folder}", kind, known)
+    kinds = registry.kinds_over(trained)
+    check_known(f"task={kind!r} of {folder}", kind, kinds)
   model = resolve(folder)
   return make_task(model, kind, folder, **options), model
 
@@ -246,9 +246,9 @@ def load_task(
 
 
 def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
-  """The task of a model, with the settings of it that a folder records.
+  """The task of a model, with the settings that a folder records.
 
-  A task over the folder of another kind has those of the same names.
+  If the folder was trained on another kind, settings of the same names apply.
   """
   recorded, fields = task_file.read(folder) if folder else (None, {})
   cls = registry.task_class(kind, folder)
@@ -259,9 +259,9 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   settings = cls.Settings()
   if "max_seq_length" not in fields:
     settings = cls.default_settings(model.config)
-  known = [*(n for n in names if n not in cls.Settings.fixed), *_OF_ENGINE]
+  allowed = [*(n for n in names if n not in cls.Settings.fixed), *_OF_ENGINE]
   for name in options:
-    check_known(f"the option {name!r} of a {kind} model", name, known)
+    check_known(f"the option {name!r} of a {kind} model", name, allowed)
   options = {
     name: tuple(value) if isinstance(value, list) else value
     for name, value in options.items()
@@ -271,7 +271,7 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   try:
     settings.check()  # An option, or the default of the model's size.
   except ValueError as error:
-    raise UserError(f"{folder or 'the model'}: {error}") from error
+    raise UserError(f"{folder}: {error}" if folder else str(error)) from error
   task = cls(settings, model.tokenizer)
   task.prepare(model)
   return task

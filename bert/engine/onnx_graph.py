@@ -1,7 +1,7 @@
 """The encoder as an ONNX graph, which other runtimes compute.
 
-The graph is the twin of `modeling.BertModel` in inference, made of the
-operators that runtimes know to fuse. tests/engine/test_onnx_graph.py compares
+The graph is the twin of `modeling.BertModel` in inference, made of
+operators that runtimes can fuse. tests/engine/test_onnx_graph.py compares
 them for random models and inputs. onnx is an optional package.
 """
 
@@ -30,7 +30,7 @@ POOLED = "pooled_output"
 # Rounding accounts for 2e-6, and the other form of Gelu differs by 3e-4.
 _TOLERANCE = 1e-4
 
-# Those of `layers.get_activation`, of `OnnxGraph.add` and a tensor.
+# As in `layers.get_activation`: functions of `OnnxGraph.add` and a tensor.
 _ACTIVATIONS = {
   "linear": lambda add, x: add("Identity", x),
   "relu": lambda add, x: add("Relu", x),
@@ -53,7 +53,7 @@ class OnnxGraph:
     self._weights = weights
     self._constants = {}
     self._inputs, self._nodes, self._outputs = [], [], []
-    self._tensors = set()  # The names of all.
+    self._tensors = set()  # Names of all tensors.
     self.float_kind = self._onnx.TensorProto.FLOAT
 
   def add(self, operator: str, *inputs: str, **attributes) -> str:
@@ -73,7 +73,7 @@ class OnnxGraph:
   def _check(self, *names):
     for name in names:
       if name not in self._tensors:
-        raise ValueError(f"{name!r} is no tensor of the graph")
+        raise ValueError(f"{name!r} is not a tensor of the graph")
 
   def constant(self, value: np.ndarray, name: str | None = None) -> str:
     """A constant tensor."""
@@ -130,7 +130,7 @@ class OnnxGraph:
     kind = getattr(self._onnx.TensorProto, kind)
     output = self._onnx.helper.make_tensor_value_info(name, kind, axes)
     self._outputs.append(output)
-    # An Identity would do, but runtimes drop it with its name.
+    # Rename the tensor: runtimes remove an Identity, and its name with it.
     for node in self._nodes:
       for names in (node.input, node.output):
         names[:] = [name if other == value else other for other in names]
@@ -141,7 +141,7 @@ class OnnxGraph:
     if size > _MAX_BYTES:
       raise UserError(
         f"the model has {size / 2**30:.1f} GiB of weights, and an ONNX file "
-        f"at most 2; use --runtime=tensorflow, or export a SavedModel"
+        f"holds at most 2; use --runtime=tensorflow, or export a SavedModel"
       )
     helper = self._onnx.helper
     tensors = list(self._constants.values())
@@ -182,9 +182,9 @@ class OnnxOps:
     return self._graph.add("ReduceMax", x, axis, keepdims=0)
 
   def index_of_largest(self, x: str) -> str:
-    found = self._graph.add("ArgMax", x, axis=-1, keepdims=0)
-    self.integers.add(found)
-    return found
+    indices = self._graph.add("ArgMax", x, axis=-1, keepdims=0)
+    self.integers.add(indices)
+    return indices
 
   def take(self, x: str, index: int) -> str:
     index = self._graph.constant(np.int64(index))
@@ -230,7 +230,7 @@ class OnnxOps:
 
 
 class Layers:
-  """The layers of an encoder by index; only what is used is read."""
+  """The layers of an encoder by index, read on access."""
 
   def __init__(self, get: Callable[[str], object], count: int):
     self._get, self._count = get, count
@@ -243,7 +243,7 @@ class Layers:
 
 
 class EncoderOutputs:
-  """Outputs of the encoder, by the getters of a BertModel that heads read.
+  """Outputs of the encoder, with the getters of BertModel that heads use.
 
   `get` returns the tensor for POOLED, or for a name by `layer_name`.
   """
@@ -278,9 +278,9 @@ def encoder(
 ) -> dict[str, str]:
   """Adds the encoder to a graph; returns the tensors of the outputs by name.
 
-  The sequences are integer [B, S]. `wanted` are POOLED, and names by
-  `layer_name`. If the highest is not among them, it is computed for the first
-  position only.
+  The sequences are integer [B, S]. `wanted` names the outputs: POOLED, or
+  names by `layer_name`. Unless it has the highest layer, that layer is computed
+  for the first position only.
   """
   _compare(config, wanted)
   return _encoder(graph, config, sequences, wanted)
@@ -309,8 +309,8 @@ def _encoder(graph, config, sequences, wanted):
 def _compare(config, wanted):
   """Raises UserError unless a graph computes the outputs of a BertModel.
 
-  The model is narrow, so a large one takes no longer. All of its weights are
-  random; variables that a user added might start from 0.
+  It compares narrow models, so a wide one takes no longer. All weights are
+  random, because variables that a user added might start from 0.
   """
   from onnx import reference
 
@@ -343,9 +343,9 @@ def _compare(config, wanted):
   for name, output in zip(outputs, run(list(outputs), feed), strict=True):
     if not np.allclose(output, expected[name], rtol=0, atol=_TOLERANCE):
       raise UserError(
-        f"modeling.py, or bert/layers.py, computes another {name} than "
-        f"bert/engine/onnx_graph.py, which ONNX files and other runtimes are "
-        f"made by; change that file, too, or use --runtime=tensorflow or "
+        f"modeling.py or bert/layers.py computes another {name} than "
+        f"bert/engine/onnx_graph.py, which makes ONNX files and serves other "
+        f"runtimes; change that file, too, or use --runtime=tensorflow or "
         f"--format=saved_model"
       )
 
@@ -358,7 +358,7 @@ def _embeddings(graph, config, input_ids, segment_ids):
   x = graph.add("Gather", words, input_ids)
   if config.type_vocab_size:
     types = graph.weight(f"{scope}/token_type_embeddings")
-    if config.type_vocab_size > 1:  # Otherwise it is that of both texts.
+    if config.type_vocab_size > 1:  # A single type belongs to both texts.
       types = graph.add("Gather", types, segment_ids)
     x = graph.add("Add", x, types)
   end = graph.add("Shape", input_ids, start=1, end=2)

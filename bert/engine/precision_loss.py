@@ -1,7 +1,7 @@
-"""What eight bits cost: the metrics of a model in both precisions.
+"""The effect of int8: the metrics of a model in int8 and in float32.
 
 They are measured once, on the rows of the development set beside a model, or by
-an evaluation in eight bits, and kept beside the quantized encoder.
+an evaluation in int8, and stored beside the quantized encoder.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ from bert.engine.predictor import Predictor
 from bert.errors import UserError
 from bert.models.resolve import Model
 
-# Rows that are measured at most.
+# Maximum number of rows to measure.
 _MOST_ROWS = 2000
 
-# The kinds of tasks that answer and score rows without their examples.
+# The kinds of tasks that can answer and score rows without their examples.
 _KINDS = ("classification",)
 
 
@@ -31,17 +31,17 @@ def measure(
 ) -> dict[str, dict[str, float]] | None:
   """The metrics of a model in float32 and, by `predictor`, in int8.
 
-  None without rows of this length beside the model, or if they have no metrics.
+  None if no rows of this length are beside the model, or they have no metrics.
   """
   rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
   path = path_of(model, runtime)
   try:
-    known = files.read_json(path, dict)
-    if known or not (task.kind in _KINDS and files.exists(rows_path)):
-      return known
+    recorded = files.read_json(path, dict)
+    if recorded or not (task.kind in _KINDS and files.exists(rows_path)):
+      return recorded
     rows = _read(rows_path, task)
   except UserError as error:
-    logging.warning("The loss by int8 is not measured: %s", error)
+    logging.warning("The effect of int8 is not measured: %s", error)
     return None
 
   def compute_full():
@@ -63,18 +63,18 @@ def write(
   small: Mapping[str, float],
   compute_full: Callable[[], Mapping[str, float]],
 ) -> dict[str, dict[str, float]]:
-  """Writes metrics in int8, `small`, and in float32, unless they are there."""
-  known = files.read_json(path, dict)
-  if known and known.get("int8") == small:
-    return known
+  """Writes metrics in int8, `small`, and in float32, unless already written."""
+  recorded = files.read_json(path, dict)
+  if recorded and recorded.get("int8") == small:
+    return recorded
   full = compute_full()
-  found = {"float32": {n: full[n] for n in small}, "int8": small}
+  metrics = {"float32": {n: full[n] for n in small}, "int8": small}
   with contextlib.suppress(UserError, OSError):  # The folder may be read-only.
     files.makedirs(os.path.dirname(path))
-    files.write_file(path, json.dumps(found, indent=2) + "\n")
+    files.write_file(path, json.dumps(metrics, indent=2) + "\n")
   for metric, value in small.items():
     logging.info("int8: %s %.4f, float32 %.4f", metric, value, full[metric])
-  return found
+  return metrics
 
 
 def _read(path, task):
@@ -83,6 +83,6 @@ def _read(path, task):
 
 
 def _score(task, rows, compute):
-  """The metrics of rows, of which each is an example."""
+  """The metrics of rows with one row per example."""
   merged = map(operator.or_, rows, compute(rows))
   return score_rows(task, list(merged))

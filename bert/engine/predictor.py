@@ -29,7 +29,7 @@ from bert.models.resolve import Model
 
 Tensors = Mapping[str, "tf.Tensor"]
 
-# Fewer batches take less time than to compile activations for their shapes.
+# With fewer batches, compiling activations costs more time than it saves.
 _MANY_BATCHES = 50
 
 
@@ -84,10 +84,10 @@ class Predictor:
     self._encoder = None
     if runtime != runtimes.TENSORFLOW:
       self._encoder = graph_encoder.GraphEncoder(runtime, precision, model)
-    wanted = modeling.variable_shapes(model.config)
+    shapes = modeling.variable_shapes(model.config)
     weights = checkpoints.load_weights(
       model.checkpoint,
-      wanted | task.head_shapes(model.config),
+      shapes | task.head_shapes(model.config),
       task.optional_variables(),
     )
     self._store = variables.VariableStore(
@@ -137,8 +137,8 @@ class Predictor:
       return self._head(bert, features)
 
   def _head(self, bert, features):
-    found = self._task.head(ops.TensorOps(), bert, features)
-    return {name: found[name] for name in self._axes}
+    outputs = self._task.head(ops.TensorOps(), bert, features)
+    return {name: outputs[name] for name in self._axes}
 
   def _model_fn(self, features, labels, mode, params):
     del labels, params
@@ -155,12 +155,12 @@ class Predictor:
     return self._programs.get(ModeKeys.PREDICT, spec, fuses)
 
   def _check_axes(self):
-    """Raises ValueError if an axis that differs has no name."""
-    found = self._program().structured_outputs
+    """Raises ValueError if an axis of varying size has no name."""
+    outputs = self._program().structured_outputs
     for name, axes in self._axes.items():
       is_named = any(isinstance(axis, str) for axis in axes)
-      if not is_named and None in found[name].shape[1:]:
+      if not is_named and None in outputs[name].shape[1:]:
         raise ValueError(
-          f"the size of output {name}, {found[name].shape}, differs from batch "
-          f"to batch; name its axes in output_axes"
+          f"the size of output {name}, {outputs[name].shape}, differs from "
+          f"batch to batch; name its axes in output_axes"
         )

@@ -73,8 +73,8 @@ class Programs:
   ) -> Callable[..., dict]:
     """The program of a mode, from a batch of a spec to a dict of tensors.
 
-    Where a length varies in the spec, one trace serves all lengths. `fuses`
-    says whether activations may be compiled, as programs of their own.
+    If a length varies in the spec, one trace serves all lengths. `fuses` allows
+    activations to be compiled as separate programs.
     """
     key = (mode, tuple(sorted(element_spec.items())), fuses)
     if key not in self._programs:
@@ -82,11 +82,11 @@ class Programs:
     return self._programs[key]
 
   def run_once(self, features: Mapping[str, tf.Tensor]) -> dict:
-    """What an evaluation makes of a batch, eagerly: nothing is compiled."""
+    """The outputs of an EVAL step for a batch, computed eagerly."""
     return self._step(ModeKeys.EVAL, False)(features)
 
   def clear(self) -> None:
-    """Forgets all programs, as the `model_fn` has changed."""
+    """Drops all programs, because the `model_fn` has changed."""
     self._programs.clear()
 
   def _compile(self, mode, element_spec, fuses):
@@ -111,8 +111,8 @@ class Programs:
       return _add_up_loss(devices.merge(self._strategy, results))
 
     with self._strategy.scope():
-      # To call `run` itself for one model after the other looks like repeated
-      # tracing to TensorFlow, which then warns.
+      # TensorFlow would take calls of `run` itself, by one model after another,
+      # for repeated tracing, and warn.
       return run.get_concrete_function()
 
   def _step(self, mode, fuses):
@@ -158,8 +158,10 @@ class Programs:
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])
     def run(count):
       def body(index, scalars):
-        found = step(next(batches))
-        return index + 1, {n: scalars[n].write(index, found[n]) for n in found}
+        results = step(next(batches))
+        return index + 1, {
+          n: scalars[n].write(index, results[n]) for n in results
+        }
 
       scalars = {
         name: tf.TensorArray(spec.dtype, count, element_shape=[])
@@ -179,12 +181,12 @@ class Programs:
 
 
 def _names_of_term(index):
-  """The names that a step gives to the numbers of a loss term."""
+  """The names of the two numbers of a loss term in a step's results."""
   return f"loss sum {index}", f"loss weight {index}"
 
 
 def _add_up_loss(results):
-  """Results with the loss of the terms among them, averaged over replicas."""
+  """Replaces the loss terms in results, summed over replicas, by their loss."""
   total = 0.0
   for index in itertools.count():
     terms = [results.pop(n) for n in _names_of_term(index) if n in results]

@@ -1,8 +1,8 @@
 """The weights and products of an ONNX graph in eight bits.
 
-Weights have a scale for each channel, that is, each column of a matrix. The
-runtimes find the ranges of activations in each batch: onnxruntime for all of a
-tensor, OpenVINO for groups of values.
+Weights have one scale per channel, a column of a matrix. The runtimes find the
+ranges of activations in each batch: onnxruntime per tensor, OpenVINO per group
+of values.
 """
 
 import logging
@@ -17,9 +17,9 @@ from bert.errors import import_optional
 
 
 def dynamic(content: bytes, flag: str) -> bytes:
-  """The ONNX file with int8 weights, which quantizes activations as they come.
+  """The ONNX file with int8 weights and dynamically quantized activations.
 
-  `flag` is what needs it, for the message if onnxruntime is missing.
+  `flag` is named in the error if onnxruntime is missing.
   """
   package = import_optional(
     "onnxruntime.quantization", flag, runtimes.REQUIREMENTS
@@ -28,7 +28,7 @@ def dynamic(content: bytes, flag: str) -> bytes:
   with tempfile.TemporaryDirectory() as folder:
     full, small = (os.path.join(folder, name) for name in ("full", "small"))
     files.write_file(full, content)
-    logging.disable(logging.WARNING)  # Advice on models with convolutions.
+    logging.disable(logging.WARNING)  # Hides advice on convolutions.
     try:
       package.quantize_dynamic(full, small, per_channel=True)
     finally:
@@ -39,7 +39,7 @@ def dynamic(content: bytes, flag: str) -> bytes:
 def weights_in_int8(content: bytes, flag: str) -> bytes:
   """The ONNX file with the weights of its products in int8.
 
-  OpenVINO quantizes the activations of such products, if it is told to.
+  OpenVINO quantizes the activations of such products, if configured to.
   """
   onnx = import_optional("onnx", flag, runtimes.REQUIREMENTS)
   model = onnx.load_from_string(content)

@@ -25,9 +25,9 @@ from bert import variables
 from bert.data import files, records
 from bert.errors import UserError, listing, plural
 
-# Records that are read at once from one position in a file: enough to read from
-# a disk or a bucket at full speed, few enough for a shuffle window to hold the
-# records of many positions.
+# Records read at once from one position in a file: enough to read from a disk
+# or a bucket at full speed, few enough for a shuffle window to hold the records
+# of many positions.
 BLOCK_ROWS = 1024
 
 
@@ -62,16 +62,16 @@ def describe(path: str | os.PathLike) -> Layout:
 
 
 def without_empty(paths: Sequence[str]) -> Sequence[str]:
-  """The files that are not empty; all of them if each one is.
+  """The files that are not empty; all files if all are empty.
 
   With more files than instances, create_pretraining_data.py leaves some empty.
   """
-  found = [path for path in paths if files.size(path)]
-  if 0 < len(found) < len(paths):
+  nonempty = [path for path in paths if files.size(path)]
+  if 0 < len(nonempty) < len(paths):
     logging.warning(
-      "Skipping %s", plural(len(paths) - len(found), "empty file")
+      "Skipping %s", plural(len(paths) - len(nonempty), "empty file")
     )
-  return found or paths
+  return nonempty or paths
 
 
 class _Block(NamedTuple):
@@ -136,12 +136,12 @@ class RecordFiles:
   def read(self, rows: np.ndarray) -> list[bytes]:
     """The serialized records of some rows, int64 [n]."""
     blocks = np.searchsorted(self._first_rows, rows, side="right") - 1
-    found = [b""] * len(rows)
+    serialized = [b""] * len(rows)
     for index in np.unique(blocks):
       content = _read_block(self._blocks[index])
       for i in np.flatnonzero(blocks == index):
-        found[i] = content[rows[i] - self._first_rows[index]]
-    return found
+        serialized[i] = content[rows[i] - self._first_rows[index]]
+    return serialized
 
 
 def _read_blocks(path, spec):
@@ -175,7 +175,7 @@ def _check_record(where, record, spec):
 
 
 def _decode_example(record):
-  """The features of a `tf.train.Example` by name; none of any other record."""
+  """The features of a `tf.train.Example` by name; {} for any other record."""
   try:
     return tf.train.Example.FromString(record).features.feature
   except DecodeError:
@@ -196,7 +196,7 @@ def parse_int64(
 def row_extents(
   features: Mapping[str, tf.Tensor], spec: records.Spec
 ) -> dict[str, tf.Tensor]:
-  """How far each row in `input_mask` reaches along its `cut_axes`.
+  """The extent of each row of `input_mask` along its `cut_axes`.
 
   Returns a dict from the name of each axis to int32 [B].
   """
@@ -230,7 +230,7 @@ def _limits(spec, vocab_size):
 
 
 def _check_values(path, first_number, features, limits):
-  """Raises UserError if a record's value is not from 0 to below its limit."""
+  """Raises UserError unless all values are at least 0 and below their limit."""
   for name, limit in limits.items():
     values = features[name].numpy()
     wrong = np.argwhere((values < 0) | (values >= limit))
@@ -254,7 +254,7 @@ def _read_block(block):
   content = []
   size = 0
   try:
-    with contextlib.suppress(UserError):  # A damaged block has changed.
+    with contextlib.suppress(UserError):  # Reported as a change below.
       for record in records.read_records(block.path, block.offset):
         content.append(record)
         size += len(record) + records.FRAME_BYTES

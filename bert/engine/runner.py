@@ -52,16 +52,16 @@ def compute_rows(
   Args:
     program: from the features of a batch to outputs [B, ...].
     axes: of the outputs; those with a name are cut to the size of the row.
-    source: what computes, for the InfiniteOutputError.
+    source: name of the model, for InfiniteOutputError.
     progress: called after each batch with the number of its rows.
   """
 
   def compute(batch):
     features = batching.features(batch)
-    found = program({n: tf.constant(x) for n, x in features.items()})
+    tensors = program({n: tf.constant(x) for n, x in features.items()})
     outputs = {
       name: value.numpy()
-      for name, value in found.items()
+      for name, value in tensors.items()
       if name not in ("row_index", "is_real_example")
     }
     check_finite(outputs, source)
@@ -73,10 +73,10 @@ def compute_rows(
     workers = 1 if batching.is_full else 2
     results = _in_parallel(compute, batching.batches(rows), workers)
     with contextlib.closing(results):
-      for found in results:
+      for batch_outputs in results:
         termination.raise_if_signaled()
-        progress(len(found))
-        yield from found
+        progress(len(batch_outputs))
+        yield from batch_outputs
 
   return in_order(numbered())
 
@@ -86,8 +86,8 @@ def compute_batches(
 ) -> Iterator[dict[str, np.ndarray]]:
   """Like `compute_rows`, for batches of features that are ready.
 
-  They say by `row_index` [B] which rows they hold; rows of which
-  `is_real_example` is 0 are left out.
+  `row_index` [B] numbers the rows of a batch; rows whose `is_real_example` is 0
+  are skipped.
   """
 
   def numbered():
@@ -104,16 +104,16 @@ def compute_batches(
 def _in_parallel(
   compute: Callable[[_T], _U], items: Iterable[_T], workers: int
 ) -> Iterator[_U]:
-  """Yields what threads compute of the items, in order.
+  """Computes the items in threads, and yields the results in order.
 
-  After an error, or Ctrl-C, the items that have not begun are dropped.
+  After an error or Ctrl-C, items that have not begun are cancelled.
   """
   begun = collections.deque()
   with futures.ThreadPoolExecutor(workers) as pool:
     try:
       for item in items:
         begun.append(pool.submit(compute, item))
-        # Another one for each thread, to begin with at once.
+        # One item per thread waits, so that no thread is idle.
         if len(begun) == 2 * workers:
           yield begun.popleft().result()
       while begun:
@@ -129,7 +129,7 @@ def check_finite(
   remedy: str = "its files are damaged or its training diverged: pass another "
   "checkpoint",
 ) -> None:
-  """Raises InfiniteOutputError if a number that `source` gave is not finite."""
+  """Raises InfiniteOutputError if an output of `source` is not finite."""
   for name, output in outputs.items():
     if output.dtype.kind == "f" and not np.isfinite(output).all():
       raise InfiniteOutputError(

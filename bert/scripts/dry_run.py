@@ -1,4 +1,4 @@
-"""What a training would take, measured with a few steps; for --dry_run."""
+"""Estimates memory and time of a training from a few steps, for --dry_run."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from bert.training import estimator, memory
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-  """What a training would take."""
+  """The estimated memory and time of a training."""
 
   num_steps: int
   batch_size: int  # rows of a step, on all devices
   num_devices: int
-  micro_batches: int  # parts that each device divides its rows into
+  micro_batches: int  # parts that each device computes in turn
   length: int  # S, positions of a row
   num_parameters: int
-  # Bytes at the peak by rows on a device, for two numbers of rows; empty if
-  # even the smaller ones do not fit.
+  # Peak memory in bytes by rows per device, for two numbers of rows; empty if
+  # even the smaller one does not fit.
   peaks: Mapping[int, int]
-  limit: int | None = None  # bytes that the process may have; None if unknown
+  limit: int | None = None  # bytes available to the process; None if unknown
   peak: int | None = None  # measured bytes; None if it was not measured
   seconds: tuple[float, ...] = ()  # of a few steps; empty if not measured
 
   @property
   def _row(self):
-    """Bytes that each further row takes."""
+    """Bytes per additional row."""
     few, many = sorted(self.peaks)
     return max(1, (self.peaks[many] - self.peaks[few]) // (many - few))
 
   def predicted(self, micro_batches: int) -> int:
-    """The bytes of a step whose rows each device divides into parts."""
+    """The peak in bytes of a step with `micro_batches` parts per device."""
     rows = self.batch_size // self.num_devices // micro_batches
     # The gradients are summed.
     summed = 4 * self.num_parameters if micro_batches > 1 else 0
@@ -60,7 +60,7 @@ class Estimate:
     return self.peaks[few] + (rows - few) * self._row + summed
 
   def fits(self, micro_batches: int | None = None) -> bool:
-    """Whether the memory is available; True if the limit is unknown."""
+    """Whether the memory suffices, or its limit is unknown."""
     if self.limit is None:
       return True
     parts = micro_batches or self.micro_batches
@@ -77,7 +77,7 @@ class Estimate:
     return "Try --gradient_checkpointing, or choose a smaller model."
 
   def lines(self) -> list[str]:
-    """The plan as text, one line for each quantity."""
+    """The estimate as text, one line per quantity."""
     lines = [
       f"parameters     {self.num_parameters:,}",
       f"steps          {self.num_steps:,} of {plural(self.batch_size, 'row')}",
@@ -112,12 +112,12 @@ def peaks_of_rows(
   features: Mapping[str, np.ndarray],
   most: int,
 ) -> dict[int, int]:
-  """The peaks of steps with few rows, by their number; see `Plan`.
+  """The peak memory of steps with few rows, by their number; see `Estimate`.
 
-  On one CPU, each is measured in a process of its own, which the system may
-  end when memory runs out; so `make_model_fn` can be pickled. `features` are
-  arrays [8 * devices, ...] of a batch of full length, and `most` is the number
-  of rows on each device in training.
+  On one CPU, each peak is measured in a separate process, which the system may
+  kill when memory runs out, so `make_model_fn` must be picklable. `features`
+  are arrays [8 * devices, ...] of a batch of full length, and `most` is the
+  number of rows per device in training.
   """
   strategy = config.strategy or tf.distribute.get_strategy()
 
@@ -126,7 +126,7 @@ def peaks_of_rows(
     batch = {name: value[:size] for name, value in features.items()}
     return _peak(make_model_fn, config, batch, devices.is_one_cpu(strategy))
 
-  # The peak of one row is often that of the update, not that of activations.
+  # With one row, the update often sets the peak, not the activations.
   for counts in ((8, 4), (2, 1)) if most >= 8 else ((2, 1),):
     with contextlib.suppress(
       futures.BrokenExecutor, tf.errors.ResourceExhaustedError
@@ -148,7 +148,7 @@ def step_peak(
   config: estimator.RunConfig,
   features: Mapping[str, np.ndarray],
 ) -> int:
-  """The peak of this process in a training step of a batch [B, ...]."""
+  """The peak in bytes of a training step on a batch [B, ...]."""
   memory.reset_peak()
   model = estimator.Estimator(make_model_fn(), config)
   size = len(features["input_ids"])
@@ -169,7 +169,7 @@ def _duration(seconds):
 
 
 def print_estimate(experiment: Experiment) -> None:
-  """Measures a few steps of a training, and prints what it would take."""
+  """Measures a few training steps, and prints the estimate."""
   logging.info("--dry_run: measuring a few steps, which takes a minute or more")
   with (
     devices.hosts_end_together(experiment.settings.strategy),
@@ -184,7 +184,7 @@ def print_estimate(experiment: Experiment) -> None:
 
 
 def _measure(experiment, row_sets):
-  """The Estimate of a training, whose folder is a temporary one."""
+  """The Estimate of a training that writes to a temporary folder."""
   settings, (rows,) = experiment.settings, row_sets["train"]
   process, available = memory.used_bytes(), memory.available_bytes()
   update = make_update(experiment, row_sets)
@@ -210,18 +210,18 @@ def _measure(experiment, row_sets):
     ),
     limit=None if available is None else process + available,
   )
-  # All hosts make a step, or none.
+  # Either all hosts make a step, or none.
   if not all(devices.exchange(settings.strategy, estimate.fits())):
     if estimate.fits():
       logging.warning("Another host lacks memory, so no step is measured")
     return estimate
-  # The peak is that of a batch whose longest row has the full length.
+  # Measure the peak with a batch of the full length.
   memory.reset_peak()
   earlier = memory.peak_bytes()
   size = settings.train_batch_size
   model.time_steps(padded, size, 0)
   peak = memory.peak_bytes()
   seconds = model.time_steps(input_fn, size, 20)
-  # The peak of an earlier task cannot be reset.
+  # A peak that an earlier task reached cannot be reset.
   peak = peak if peak > earlier else None
   return dataclasses.replace(estimate, seconds=tuple(seconds), peak=peak)

@@ -27,10 +27,10 @@ class Evaluator:
   """Scores and uses one model.
 
   Args:
-    model: its Estimator.
-    encoder: what computes in place of TensorFlow, or None.
+    model: the Estimator.
+    encoder: the encoder of another runtime; None for TensorFlow.
     record: the content of the folder's flags.json.
-    warnings: about the data, for the report.
+    warnings: texts about the data, for the report.
   """
 
   def __init__(
@@ -49,7 +49,7 @@ class Evaluator:
     """The metrics of a labeled data set."""
     losses = []
     mode, size = ModeKeys.EVAL, self._settings.eval_batch_size
-    if not self._task.has_eval_loss:  # The program of the prediction will do.
+    if not self._task.has_eval_loss:  # Share the program of the prediction.
       mode = ModeKeys.PREDICT
     predictions = self._predictions(rows, size, mode)
     answers = self._answers(rows, _collect_losses(predictions, losses))
@@ -63,7 +63,7 @@ class Evaluator:
     return evaluation
 
   def write_results(self, rows: RowSet, evaluation: Evaluation) -> None:
-    """Writes metrics, and what eight bits cost, if they are used."""
+    """Writes the metrics; for int8, also compares them with float32."""
     encoder, settings = self._encoder, self._settings
     stem = os.path.join(settings.output_dir, f"eval_results{rows.suffix}")
     run_record.write_results(stem, evaluation.results, evaluation.details)
@@ -72,9 +72,9 @@ class Evaluator:
 
     def compute_full():
       encoder.precision = "float32"
-      found = self.evaluate(rows).results
+      results = self.evaluate(rows).results
       encoder.precision = runtimes.INT8
-      return found
+      return results
 
     path = precision_loss.path_of(encoder.model, settings.runtime, rows.suffix)
     small = {n: v for n, v in evaluation.results.items() if n != "global_step"}
@@ -158,7 +158,7 @@ class Evaluator:
 
 
 def _collect_losses(rows, losses):
-  """Yields the rows, and appends the loss that each has to a list."""
+  """Yields the rows, and moves their `batch_loss` to a list."""
   for row in rows:
     if "batch_loss" in row:
       losses.append(row.pop("batch_loss"))

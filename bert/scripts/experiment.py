@@ -1,6 +1,6 @@
 """An experiment: a task, its model and its settings, read and checked.
 
-A script's `plan` makes one of the flags, and `run_one` runs it.
+A script's `plan` makes an Experiment from the flags, and `run_one` runs it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Experiment:
 
   Attributes:
     task, settings: as given.
-    config, contents: of the model, and its files beside the weights, by name.
-    examples: dict from split to its data sets, examples by suffix.
-    row_sets: dict from split to the rows that a task has ready, or None.
+    config: the BertConfig of the model.
+    contents: the model's files beside the weights, by name.
+    examples: dict from split to a dict from suffix to examples.
+    row_sets: dict from split to its existing rows, or None.
     teacher: the Teacher of a training, or None.
     is_trained: whether the folder has a checkpoint of this model.
     best: the BestCheckpoint of a training that keeps one, or None.
@@ -55,7 +56,7 @@ class Experiment:
       for split, row_sets in self.row_sets.items()
       if row_sets is None
     }
-    self.read_output_dir()  # The examples may tell the size of the head.
+    self.read_output_dir()  # The size of the head may depend on them.
     self.teacher = self._load_teacher()
     for examples in self.examples.get("train", {}).values():
       self._check_training_set(examples)
@@ -112,7 +113,7 @@ class Experiment:
   def record(self) -> run_record.RunRecord:
     """The content of flags.json."""
     settings, task = self.settings, self.task
-    # False for a task whose test set the model of another one predicts.
+    # do_train is False for a test set that another task's model predicts.
     used = settings.flags.changed(
       task_name=task.name, do_train=settings.do_train
     )
@@ -140,11 +141,11 @@ class Experiment:
   def _make_best_checkpoint(self):
     settings, task = self.settings, self.task
     metric = (settings.keep_best or "").removeprefix("eval_")
-    known = [*task.metrics, *(["loss"] if task.has_eval_loss else [])]
-    if settings.keep_best and metric not in known:
+    metric_names = [*task.metrics, *(["loss"] if task.has_eval_loss else [])]
+    if settings.keep_best and metric not in metric_names:
       raise UserError(
         f"--keep_best={settings.keep_best} is not a metric of {task.name}; "
-        f"pass one of {', '.join(known)}"
+        f"pass one of {', '.join(metric_names)}"
       )
     keeps = metric or settings.early_stopping_patience
     if not (keeps and settings.do_train):
@@ -165,5 +166,5 @@ class Experiment:
 
   @property
   def unlabeled(self):
-    """Examples without labels, to train on, too."""
+    """Examples without labels that the training uses, too."""
     return self.teacher.unlabeled if self.teacher else ()

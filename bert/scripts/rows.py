@@ -1,4 +1,4 @@
-"""From the examples of an experiment to rows, and files of them."""
+"""Converts the examples of an experiment to rows, and writes them to files."""
 
 from __future__ import annotations
 

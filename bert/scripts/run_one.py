@@ -1,9 +1,9 @@
-"""The story of a run: rows, model, training, evaluation, prediction, report.
+"""The steps of a run: rows, model, training, evaluation, prediction, report.
 
     run_one(plan(flags))
 
-It is the same for every task. A script's `plan` has read and checked all that
-the run needs.
+The steps are the same for every task. A script's `plan` has read and checked
+all that the run needs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run_one(experiment: Experiment) -> dict[str, float]:
     folder_lock.lock_folder(settings.output_dir),
     devices.hosts_end_together(settings.strategy),
   ):
-    experiment.read_output_dir()  # Another process may have just left it.
+    experiment.read_output_dir()  # Another process may have just changed it.
     record = experiment.record.keep(
       settings.output_dir, settings.do_train, experiment.is_trained
     )
@@ -84,14 +84,14 @@ def _other_runtime(experiment):
 
 
 def _use_trained(experiment, model):
-  """Loads the named, the finished or the best model of a training."""
+  """Loads the named checkpoint, or the finished or best model of a training."""
   settings = experiment.settings
   folder, named = settings.output_dir, settings.init_checkpoint
   trained = model_folder.own_checkpoint(folder, named)
   trained = trained or checkpoints.final_checkpoint(folder)
   if experiment.is_trained and trained:
-    # A training that was extended may have left newer weights. But a release
-    # that the training began with has no heads.
+    # An extended training may have left newer weights. But a released model
+    # that a training started from has no head.
     shapes = checkpoints.Checkpoint(trained).shapes
     heads = experiment.task.head_shapes(experiment.config)
     if all(shapes.get(name) == list(s) for name, s in heads.items()):

@@ -40,25 +40,25 @@ _FLAGS = (
 
 
 def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
-  """The flags of every training, a task's settings, and rows that differ."""
+  """The flags of a task: those of every training, its settings, and `rows`."""
   metric = task.metrics[0] if task.metrics else "loss"
-  found = table(flag_table.fine_tuning(f"{metric} or loss", metric), _FLAGS)
+  shared = table(flag_table.fine_tuning(f"{metric} or loss", metric), _FLAGS)
   settings = [
-    found[field.name].but(default=field.default)
-    if field.name in found
+    shared[field.name].but(default=field.default)
+    if field.name in shared
     else Flag(
       field.name, field.default, "Setting of the task.", fixed_by="task"
     )
     for field in task.Settings.flag_fields()
   ]
-  return table(found.values(), settings, rows)
+  return table(shared.values(), settings, rows)
 
 
 def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
-  """The flags of a training that starts from a model of the same task.
+  """Flags with the sequence length of an initial model of the same task.
 
-  The length of that model, or else of the teacher, is the default of
-  --max_seq_length. `names` are further settings that belong to a length.
+  --max_seq_length defaults to the length of that model, or else of the teacher.
+  `names` are further settings to take with the length.
   """
   if not flags.do_train or "max_seq_length" in flags.given:
     return flags
@@ -67,10 +67,10 @@ def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
     kind, fields = task_file.read(folder)
     if kind == task.kind and "max_seq_length" in fields:
       trained = task_file.load(task, folder)
-      found = {n: getattr(trained, n) for n in ("max_seq_length", *names)}
-      shown = " ".join(f"--{name}={value}" for name, value in found.items())
+      defaults = {n: getattr(trained, n) for n in ("max_seq_length", *names)}
+      shown = " ".join(f"--{name}={value}" for name, value in defaults.items())
       logging.info("%s by default, as in the training of %s", shown, path)
-      return Flags(flags.rows, {**found, **flags.given})
+      return Flags(flags.rows, {**defaults, **flags.given})
   return flags
 
 
@@ -81,7 +81,7 @@ def experiment(
   splits: Iterable[str] | None = None,
   **changes,
 ) -> Experiment:
-  """The Experiment of a task, with other values of flags as `changes`."""
+  """The Experiment of a task; `changes` override values of flags."""
   model.check_length(task.settings.max_seq_length)
   splits = wanted_splits(flags) if splits is None else splits
   fixed = {
@@ -99,16 +99,16 @@ def experiment(
 class Planned(NamedTuple):
   """One of several runs of a command."""
 
-  name: str  # Of its task.
+  name: str  # of the task
   seed: int
   make: Callable[[], Experiment]
-  trains: bool = True  # Or it uses the model of another run.
+  trains: bool = True  # False: uses the model of another run
 
 
 def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
   """The results of several experiments, whose folders are in --output_dir."""
   if flags.dry_run:
-    for run in planned[: len(planned) // flags.num_seeds]:  # Of one seed.
+    for run in planned[: len(planned) // flags.num_seeds]:  # One seed suffices.
       if run.trains:
         run_one(run.make())
     if flags.num_seeds > 1:
@@ -120,17 +120,17 @@ def run_each(flags: Flags, planned: Sequence[Planned]) -> list[dict]:
     if any(results):
       print(_write_summary(flags.output_dir, planned, results))
   return [
-    {"task": run.name, "seed": run.seed, **found}
-    for run, found in zip(planned, results, strict=True)
+    {"task": run.name, "seed": run.seed, **run_results}
+    for run, run_results in zip(planned, results, strict=True)
   ]
 
 
 def _write_summary(folder, planned, results):
-  """Writes results.tsv, each task's metrics over its seeds; returns it, too."""
-  found = collections.defaultdict(dict)
+  """Writes results.tsv, each task's metrics over its seeds; returns a table."""
+  by_task = collections.defaultdict(dict)
   for run, metrics_of_run in zip(planned, results, strict=True):
-    found[run.name][run.seed] = metrics_of_run
-  rows = metrics.summarize(found)
+    by_task[run.name][run.seed] = metrics_of_run
+  rows = metrics.summarize(by_task)
   files.write_file(
     os.path.join(folder, "results.tsv"),
     "".join("\t".join(row) + "\n" for row in rows),
@@ -144,7 +144,7 @@ def _write_summary(folder, planned, results):
 def run_seeds(
   flags: Flags, plan: Callable[[Flags], Experiment]
 ) -> dict[str, float] | list[dict]:
-  """Runs what a script plans by the flags, with each of --num_seeds."""
+  """Plans and runs an experiment for each of --num_seeds seeds."""
   if flags.num_seeds == 1:
     return run_one(plan(flags))
   refuse_pipes(flags)
@@ -205,9 +205,9 @@ def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:
 def make(
   task: type[Task], rows: Iterable[Flag] = (), module: str | None = None
 ) -> tuple[Callable[..., dict], Callable[[], None]]:
-  """The script of a task, see `startup.script`.
+  """The script of a task; see `startup.script`.
 
-  `rows` are flags that differ from those of any task. --help shows the
+  `rows` are flags that replace or extend those of every task. --help shows the
   docstring of `module`, by default the task's.
   """
 

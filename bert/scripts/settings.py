@@ -1,4 +1,4 @@
-"""The flags of a training, what follows from them, and their checks."""
+"""The settings of a run, derived from its flags, and checks of them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from bert.models import checkpoints, model_folder, task_file
 from bert.models.resolve import Model, Overrides, resolve
 from bert.training import estimator
 
-# Values of --use_xla as `RunConfig` takes them.
+# Value of --use_xla -> `RunConfig.use_xla`.
 _USE_XLA = {"auto": None, "true": True, "false": False}
 
-# Values of flags that a script does not have.
+# Defaults of flags that a script does not have.
 _SHARED = table(flag_table.fine_tuning("", ""))
 
 
 class RunSettings:
   """The values of a run's flags, as attributes, and what follows from them.
 
-  `splits`, those to read, are any of "train", "dev" and "test", and `changes`
-  are other values of flags. `flags` are all, with the values that are used.
+  `splits` are the splits to read, of "train", "dev" and "test"; `changes`
+  override flags. The attribute `flags` holds all flags with these changes.
   """
 
-  num_train_steps = num_warmup_steps = None  # Of --num_train_epochs.
+  num_train_steps = num_warmup_steps = None  # See `num_steps`.
   calibrate = False
 
   def __init__(self, flags: Flags, splits: Iterable[str], **changes):
@@ -55,13 +55,13 @@ class RunSettings:
 
   def changed(self, **changes) -> RunSettings:
     """The same settings with other values of flags."""
-    found = copy.copy(self)
-    vars(found).update(changes)
-    return found
+    copied = copy.copy(self)
+    vars(copied).update(changes)
+    return copied
 
   @functools.cached_property
   def strategy(self) -> tf.distribute.Strategy | None:
-    """The strategy for the devices. To know them, TensorFlow must load."""
+    """The strategy for the devices; the first access loads TensorFlow."""
     return devices.make_strategy(self._kind, self._cluster, self.worker_timeout)
 
   @property
@@ -130,7 +130,7 @@ class RunSettings:
   def make_optimization(
     self, num_steps: int, num_layers: int
   ) -> optimization.Optimization:
-    """What the flags say, for `optimization.minimize` to follow."""
+    """The Optimization that the flags describe."""
     warmup = self.num_warmup_steps
     if warmup is None:
       warmup = int(num_steps * self.warmup_proportion)
@@ -169,7 +169,7 @@ def check_training(flags: Flags, *runs: str) -> None:
   """Checks the flags of a training, and warns of those without effect."""
   flags.require("output_dir")
   if flags.dry_run:
-    flags.require("do_train", value="it, as --dry_run plans a training")
+    flags.require("do_train", value="it; --dry_run estimates a training")
   if flags.do_train:  # The number of devices is not known yet.
     devices.check_batch_size(
       "--train_batch_size",
@@ -185,8 +185,8 @@ def check_fine_tuning(
 ) -> None:
   """Checks the flags of a fine-tuning run, and warns of those it ignores.
 
-  `questions` are the flags that ask a trained model instead, and `runs` is what
-  is done beside the splits that are read.
+  `questions` are the flags that ask a trained model instead; `runs` are further
+  uses of flags, see `Flag.used`.
   """
   splits = flag_table.wanted_splits(flags)
   for name in ("runtime", "precision") if flags.do_train else ():
@@ -249,10 +249,10 @@ def load_model_of(
   do_train: bool,
   needs_tokenizer: bool = True,
 ) -> Model:
-  """The model of a run in another folder than the flags say.
+  """Like `load_model`, for other folders than those of the flags.
 
-  A run that does not train prefers the weights in `output_dir`. The settings of
-  the model are those of a training in that folder, too.
+  A run that does not train prefers the weights in `output_dir`, and the
+  settings that a training recorded there.
   """
   source = init_checkpoint
   folder = model_folder.weights_folder(output_dir, init_checkpoint)

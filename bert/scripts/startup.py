@@ -1,4 +1,4 @@
-"""Makes a script a function and a command, which reports errors in one line.
+"""Makes a script a function and a command that reports errors in one line.
 
 run, command = startup.script(main, table(TRAINING, ...))
 """
@@ -47,18 +47,18 @@ def script(
   arguments: Callable[[list[str]], list[str]] | None = None,
   passes_on: str | None = None,
 ) -> tuple[Callable[..., object], Callable[[], None]]:
-  """A script, as functions for Python and for the command line.
+  """Returns a script as two functions, for Python and for the command line.
 
-  An error of the user, of the file system or of a full device is one line of
-  the command, with exit status 2; --v=1 shows its traceback. Any other
-  exception keeps its traceback and ends with status 1.
+  The command reports an error of the user, of the file system or of a full
+  device in one line, with exit status 2; --v=1 shows its traceback. Any other
+  exception keeps its traceback, and the exit status is 1.
 
   Args:
-    main: its work: takes Flags, and returns results.
+    main: takes Flags, and returns results.
     rows: the Table of its flags; all scripts have --task_module, too.
     arguments: changes the arguments of the command line before they are read.
-    passes_on: name of a flag. If it is given, unknown flags are no error, and
-      `main` gets a list of them.
+    passes_on: name of a flag. If that flag is given, unknown flags are not an
+      error, and `main` gets a list of them.
   """
   rows = table(rows.values(), [flag_table.TASK_MODULE])
 
@@ -66,17 +66,17 @@ def script(
     unknown = {}
     if passes_on and values.get(passes_on):
       unknown = {k: v for k, v in values.items() if k not in rows}
-    found = parse(rows, {k: v for k, v in values.items() if k not in unknown})
+    parsed = parse(rows, {k: v for k, v in values.items() if k not in unknown})
     rest = [f"--{name}={value}" for name, value in unknown.items()]
-    return _call(main, found, *([rest] if passes_on else []))
+    return _call(main, parsed, *([rest] if passes_on else []))
 
   def command():
     """Runs the script with the flags of the command line."""
     _run_command(main, rows, arguments, passes_on)
 
-  run.__doc__ = f"""Does what {main.__module__} does, from Python.
+  run.__doc__ = f"""Runs {main.__module__} from Python.
 
-  Its flags are arguments; None stands for the default. Returns the results.
+  Its flags are arguments; None selects the default. Returns the results.
   """
   run.__signature__ = inspect.Signature(
     [
@@ -102,7 +102,7 @@ def _call(main, flags, *rest):
 
 
 class _LogFormatter(std_logging.Formatter):
-  """Time and message; warnings and errors say so."""
+  """Time, level of a warning or error, and message."""
 
   def __init__(self):
     super().__init__("{asctime} {level}{message}", "%H:%M:%S", "{")
@@ -199,14 +199,14 @@ def _flush_output():
 
 
 def _drop_output():
-  """Drops the rest of the output, which Python would write at its end."""
+  """Drops the rest of the output, which Python would write at exit."""
   os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_unread():
-  """Ends without the rest of the output, whose reader has gone."""
+  """Exits without the rest of the output, whose reader has closed."""
   _drop_output()
-  sys.exit(141)  # A shell reports death by SIGPIPE so.
+  sys.exit(141)  # 128 + SIGPIPE, as a shell reports it.
 
 
 def _run_main(main, rows, *rest):
@@ -229,7 +229,7 @@ def _run_main(main, rows, *rest):
   except Exception as error:
     if not _is_users(error):
       print(
-        "This is a bug in the program, or in code of yours that it calls. "
+        "This is a bug in the program, or in your code that it calls. "
         "Please report it with your command and the traceback below.",
         file=sys.stderr,
       )
@@ -265,7 +265,7 @@ def _is_users(error):
 
 def _fail(error):
   text = getattr(error, "message", None) or str(error)
-  # TensorFlow wraps the message in the place of the operation.
+  # TensorFlow adds the location of the operation to the message.
   lines = [
     re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*", "", line)
     for line in text.strip().splitlines()

@@ -8,7 +8,7 @@ from bert.errors import UserError
 
 
 def converse(model: LoadedModel) -> None:
-  """Asks for inputs of a model until there are no more; prints the answers."""
+  """Asks for inputs of a model until the input ends; prints the answers."""
   fields = model.task.inputs
   reads_line = [f.name for f in fields if f.default is not None] == ["text_b"]
   if reads_line:  # Both texts of a pair are on one line.
@@ -44,8 +44,8 @@ def ask_until_end(prompts: Sequence[str], respond: Callable[..., str]) -> None:
 def answer(model: LoadedModel, parts: Input) -> str:
   """The description of the answer to an input."""
   example = model.task.example(*model.parse(parts))
-  (found,) = model.answer_examples([example])
-  return model.task.describe(found)
+  (result,) = model.answer_examples([example])
+  return model.task.describe(result)
 
 
 def _prompt(field):
@@ -56,7 +56,7 @@ def _prompt(field):
 
 
 def _parts(fields, lines):
-  """What was typed, by the name of each input."""
+  """The typed values by the name of the input."""
   parts = {}
   for field, line in zip(fields, lines, strict=True):
     parts[field.name] = line
@@ -66,7 +66,7 @@ def _parts(fields, lines):
 
 
 def converse_on_files(model: LoadedModel) -> None:
-  """Asks for a text file and questions on it, until one is empty, and again."""
+  """Asks for text files, and questions on each until an empty line."""
   context = None
   while True:
     try:
@@ -95,4 +95,4 @@ def ask(prompt: str) -> str:
     raise UserError(
       "standard input is not UTF-8; convert the input to UTF-8"
     ) from error
-  return line.removeprefix("\ufeff")  # A file may begin with this mark.
+  return line.removeprefix("\ufeff")  # The byte order mark of a file.

@@ -1,4 +1,4 @@
-"""The training of an experiment: its update, its input, and what it leaves."""
+"""The training of an experiment: its update, its input and its output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bert.training.model_fn import ModelOptions, build_model_fn
 def make_update(
   experiment: Experiment, row_sets: RowSets
 ) -> optimization.Optimization | None:
-  """How to train; None if the model is only used."""
+  """The Optimization of a training; None without --do_train."""
   settings, task = experiment.settings, experiment.task
   if not settings.do_train:
     return None
@@ -49,7 +49,7 @@ def model_fn_maker(
   update: optimization.Optimization | None,
   encoder: GraphEncoder | None = None,
 ) -> Callable[[], ModelFn]:
-  """A function that makes the `model_fn`, also in another process."""
+  """A picklable function that makes the `model_fn`."""
   settings = experiment.settings
   return functools.partial(
     build_model_fn,
@@ -69,20 +69,20 @@ def model_fn_maker(
 
 
 def train_input_fn(experiment: Experiment, rows: RowSet) -> InputFn:
-  """The batches of a training, as its task needs them."""
+  """The `input_fn` of a training, with the parameters that its task needs."""
   changes, task = {}, experiment.task
   input_fn = inputs.input_fn_from_rows(
     rows.read, True, transform=rows.transform
   )
   if experiment.settings.pad_to_max_length is None and task.pads_training:
     changes["pad_to_max_length"] = True
-  if task.spans_batch:  # Rows of all lengths are compared.
+  if task.spans_batch:  # The loss compares rows of all lengths.
     changes["by_length"] = False
   return with_params(input_fn, **changes)
 
 
 def with_params(input_fn: InputFn, **changes) -> InputFn:
-  """An `input_fn` whose params are changed."""
+  """An `input_fn` with changed params."""
   return lambda params: input_fn({**params, **changes})
 
 
@@ -101,7 +101,7 @@ def train(
   settings, best = experiment.settings, experiment.best
   steps, size = update.num_train_steps, settings.train_batch_size
   _check_best_is_wanted(experiment, model, steps)
-  # First: without it a checkpoint cannot be used.
+  # Write this first: a checkpoint is useless without it.
   task_file.write(settings.output_dir, experiment.task)
   evaluate_at, eval_steps = None, settings.eval_steps
   if settings.evaluates_in_training:
@@ -118,7 +118,7 @@ def train(
   if best and best.checkpoint:
     model.use(best.checkpoint)
   if not (settings.do_eval or settings.evaluates_in_training):
-    # Nothing else would show that the last update made the weights useless.
+    # Without an evaluation, only this shows that the training diverged.
     runner.check_finite(
       model.outputs_of_a_row(input_fn),
       f"the model of step {model.global_step}",
@@ -132,7 +132,7 @@ def train(
 def _check_best_is_wanted(experiment, model, steps):
   """Raises UserError if the last weights would replace the best ones."""
   folder = experiment.settings.output_dir
-  # A training that stopped early has made fewer steps.
+  # A training with early stopping has made fewer steps.
   release = os.path.join(folder, checkpoints.RELEASE_NAME)
   is_done = model.global_step >= steps or checkpoints.exists(release)
   if is_done and not experiment.best and checkpoints.best_checkpoint(folder):
@@ -163,13 +163,14 @@ def _log_training(experiment, rows, steps):
 
 
 def _before_updates(experiment, model, record):
-  """Notes changed flags, and deletes what describes other weights."""
+  """Records changed flags, and deletes files that describe other weights."""
   folder = experiment.settings.output_dir
   experiment.record.note_changes(folder, record, model.global_step)
   experiment.task.before_updates(folder)
   model.retrace()  # An evaluation of the last step used earlier settings.
   obsolete = [summaries.FAILED_BATCH]
-  if not experiment.best or not model.global_step:  # Of another training.
+  # Otherwise the history belongs to this training.
+  if not experiment.best or not model.global_step:
     obsolete.append(checkpoints.HISTORY_NAME)
   for name in obsolete:
     if files.exists(path := os.path.join(folder, name)):
@@ -196,8 +197,10 @@ def _evaluate_at(experiment, model, dev_sets, evaluator, step):
     )
     shown = sorted(results.keys() - {"loss"})
     if metrics := task.metrics:
-      known = (*metrics, "loss")
-      shown = [name for name in shown if name.removeprefix("eval_") in known]
+      main_metrics = (*metrics, "loss")
+      shown = [
+        name for name in shown if name.removeprefix("eval_") in main_metrics
+      ]
     logging.info(
       "step %d, %s: %s",
       step,

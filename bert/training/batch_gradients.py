@@ -1,12 +1,13 @@
-"""Gradients of a loss that spans a batch, as one with in-batch negatives does.
+"""Gradients of a loss that spans a batch, such as one with in-batch negatives.
 
 The texts of a batch are encoded in groups of similar length, each cut to its
-own longest. The loss is a function of all their vectors, so neither groups nor
-devices change it. Its gradient by vector is all that the backward pass of a
-group needs. So with several micro-batches, all vectors are computed first, and
-then each group is encoded again with its gradient (GradCache, Gao et al. 2021):
-the activations of one group are in memory at a time. Both passes have the same
-dropout, whose seed depends on the number of the group.
+longest text. The loss is a function of all vectors, so neither groups nor
+devices change it. The backward pass of a group needs only the gradient of the
+loss by the group's vectors. With several micro-batches, all vectors are
+computed first; then each group is encoded again for its backward pass
+(GradCache, Gao et al. 2021), so the activations of only one group are in
+memory. Both passes have the same dropout, because its seed depends on the index
+of the group.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from bert import variables
 from bert.data import records
 from bert.training import micro_batches
 
-# Groups of a micro-batch, and its least number of rows for each.
+# Groups per micro-batch, and the minimum number of rows per group.
 _GROUPS, _LEAST_ROWS = 2, 4
 
-# Groups are cut to a multiple, as activations are compiled for each length.
+# Groups are cut to a multiple of this, because activations are compiled for
+# each length.
 _MULTIPLE = 4
 
 Tensors = Mapping[str, "tf.Tensor"]
@@ -42,10 +44,10 @@ def compute_gradients(
   Args:
     encode: from three sequences [R, S] to vectors [R, D].
     batch_loss: from the vectors of a batch [B, T, D] and its other features
-      [B, ...] to a scalar. With several devices, the batch is that of all.
+      [B, ...] to a scalar. It gets the global batch of all devices.
     features: the part of this device: sequences [B, T, S], and others.
-    cuts_groups: whether to form groups by length, and cut them. XLA compiles
-      no shapes that depend on the data.
+    cuts_groups: whether to form groups by length, and cut them. XLA cannot
+      compile shapes that depend on the data.
   """
   texts = _Texts(features, update.gradient_accumulation_steps, cuts_groups)
   is_divided = update.gradient_accumulation_steps > 1
@@ -67,7 +69,7 @@ def compute_gradients(
   others = {n: x for n, x in features.items() if n not in records.SEQUENCES}
   loss, by_vector = _loss_of_all(batch_loss, texts.joined(vectors), others)
   by_vector = texts.divided(by_vector)
-  # Its gradient is that of the loss.
+  # sum(vectors * by_vector) has the same gradient as the loss.
   if not is_divided:
     product = tf.reduce_sum(vectors * by_vector)
     return loss, optimization.compute_gradients(product, update)
@@ -86,7 +88,7 @@ class _Texts:
 
   def __init__(self, features, micro_batches, by_length):
     self._shape = modeling.get_shape_list(features["input_ids"])[:-1]
-    # If the length is static, it has to stay.
+    # A static length must not change.
     by_length &= features["input_ids"].shape[-1] is None
     of_micro_batch = (features["input_ids"].shape[0] or 0) // micro_batches
     groups = min(_GROUPS, of_micro_batch // _LEAST_ROWS) if by_length else 1
@@ -100,11 +102,11 @@ class _Texts:
     count = modeling.get_shape_list(sizes)[0]
     order = tf.argsort(sizes) if by_length else tf.range(count)
     self._positions = tf.argsort(order)
-    # Some texts come twice if groups of one size cannot hold them once.
+    # Some texts are repeated, so that all groups have the same size.
     size = -(-count // self.num_groups)
-    places = tf.range(self.num_groups * size)
-    self._is_first = tf.reshape(places < count, [self.num_groups, size])
-    order = tf.gather(order, places % count)
+    slots = tf.range(self.num_groups * size)
+    self._is_first = tf.reshape(slots < count, [self.num_groups, size])
+    order = tf.gather(order, slots % count)
     self._order = tf.reshape(order, [self.num_groups, size])
     self._longest = None
     if by_length:
@@ -112,13 +114,13 @@ class _Texts:
 
   def group(self, index):
     """The sequences of a group, [R, S]."""
-    found = {
+    sequences = {
       n: tf.gather(x, self._order[index]) for n, x in self._sequences.items()
     }
     if self._longest is None:
-      return found
+      return sequences
     end = tf.maximum(-(-self._longest[index] // _MULTIPLE) * _MULTIPLE, 1)
-    return {name: x[:, :end] for name, x in found.items()}
+    return {name: x[:, :end] for name, x in sequences.items()}
 
   def joined(self, vectors):
     """Vectors of groups [K, R, D] as those of the batch [B, T, D]."""
@@ -127,14 +129,14 @@ class _Texts:
     return tf.reshape(vectors, [*self._shape, size])
 
   def divided(self, vectors):
-    """The inverse of `joined`; zeros for what comes a second time."""
+    """The inverse of `joined`; zeros for repeated texts."""
     size = vectors.shape[-1]
-    found = tf.gather(tf.reshape(vectors, [-1, size]), self._order)
-    return tf.where(self._is_first[:, :, tf.newaxis], found, 0.0)
+    grouped = tf.gather(tf.reshape(vectors, [-1, size]), self._order)
+    return tf.where(self._is_first[:, :, tf.newaxis], grouped, 0.0)
 
 
 def _loss_of_all(batch_loss, vectors, others):
-  """The loss of the batch of all devices, and its gradient by own vector."""
+  """The loss of the global batch, and its gradient by this device's vectors."""
   replica = tf.distribute.get_replica_context()
   count = replica.num_replicas_in_sync if replica is not None else 1
   rows = modeling.get_shape_list(vectors)[0]

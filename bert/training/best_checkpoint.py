@@ -30,7 +30,7 @@ class BestCheckpoint:
   dropped.
 
   Args:
-    metric: a name among the results, with or without its `eval_`. Higher is
+    metric: a name in the results, with or without the prefix `eval_`. Higher is
       better, unless it contains `loss` or `mse`.
     patience: stop after that many evaluations in a row without a new best;
       None for never.
@@ -63,17 +63,17 @@ class BestCheckpoint:
     """Why training should stop, or None while it should continue."""
     if self.best_step is not None:
       since = [step for step, _ in self.evaluations if step > self.best_step]
-      found = (
+      reason = (
         f"no better {self._metric} in {plural(len(since), 'evaluation')} "
         f"(best {self.best_value:.4g} at step {self.best_step})"
       )
     else:
-      # A finite value here is one whose weights were lost: wait for the next.
+      # The weights of a finite value were lost: wait for the next evaluation.
       values = [value for _, value in self.evaluations]
       since = values if set(values) == {None} else []
-      found = f"{self._metric} is not finite"
+      reason = f"{self._metric} is not finite"
     is_over = self._patience is not None and len(since) >= self._patience
-    return found if is_over else None
+    return reason if is_over else None
 
   def has_evaluated(self, step: int) -> bool:
     """Whether the history has an evaluation after that many updates."""
@@ -85,7 +85,10 @@ class BestCheckpoint:
     results: Mapping[str, float],
     weights: Mapping[str, tf.Tensor | tf.Variable],
   ) -> str | None:
-    """Adds an evaluation, and writes its weights if it is the best."""
+    """Adds an evaluation; writes its weights if it is the best.
+
+    Returns the reason to stop, or None.
+    """
     if self._metric not in results:
       self._metric = f"eval_{self._metric}"
     value = float(results[self._metric])
@@ -95,7 +98,7 @@ class BestCheckpoint:
     if self.best_step is not None and self.best_step >= step:
       self.best_step = self.best_value = None
     if self._is_better(value):
-      # Before the history, which may only name weights that are on disk.
+      # Write them before the history, which may only name weights on disk.
       checkpoints.write_checkpoint(
         self._prefix, {**weights, "global_step": np.int64(step)}
       )
@@ -125,12 +128,12 @@ class BestCheckpoint:
 
   def _read_history(self, last_step):
     history = files.read_json(self._path, dict) or {"evaluations": []}
-    found = [tuple(e) for e in history["evaluations"] if e[0] <= last_step]
-    known = (self._metric, f"eval_{self._metric}")
-    if not found or history["metric"] not in known:
+    entries = [tuple(e) for e in history["evaluations"] if e[0] <= last_step]
+    names = (self._metric, f"eval_{self._metric}")
+    if not entries or history["metric"] not in names:
       return []
     self._metric = history["metric"]
-    return found
+    return entries
 
 
 def _shown(value):

@@ -1,4 +1,4 @@
-"""Writes the checkpoints of a training in a thread, while it continues.
+"""Writes the checkpoints of a training in a thread, while training continues.
 
 The thread writes a snapshot of the values, which is in main memory. Writing
 some GB to a network folder can take a minute.
@@ -18,9 +18,9 @@ from bert.training import memory
 
 
 class CheckpointWriter:
-  """A context manager that writes one checkpoint after the other.
+  """A context manager that writes one checkpoint after another.
 
-  When the context ends, all checkpoints are written, also after an exception.
+  At its end, all checkpoints are complete, also after an exception.
   """
 
   def __init__(self, model_dir: str, keep_max: int):
@@ -51,8 +51,8 @@ class CheckpointWriter:
       snapshot = {name: tf.identity(value) for name, value in tensors.items()}
     size = sum(x.shape.num_elements() * x.dtype.size for x in snapshot.values())
     self._written = self._thread.submit(self._write, step, snapshot)
-    # A CPU copies the values only as updates change them, for which there may
-    # be too little memory.
+    # A CPU copies the values only when updates change them, and the memory
+    # may not suffice for that.
     if memory.spare_host_bytes() < 2 * size:
       self.wait()
 
@@ -69,7 +69,7 @@ class CheckpointWriter:
       self.wait()
 
   def wait(self) -> None:
-    """Waits until the checkpoint, if there is one, is written."""
+    """Waits until the pending checkpoint, if any, is written."""
     written, self._written = self._written, None
     if written:
       written.result()

@@ -1,4 +1,4 @@
-"""Warnings about rows that a model is to be trained on."""
+"""Warnings about the rows of a training set."""
 
 import contextlib
 import logging as std_logging
@@ -13,36 +13,36 @@ from bert.data.text_hashes import hash_texts
 from bert.engine import record_files
 from bert.errors import plural
 
-# Rows that are looked at.
+# Maximum number of rows to check.
 _MAX_ROWS = 10_000
 
-# Shares from which on a warning is due.
+# Shares above which a warning is logged.
 _UNKNOWN_SHARE, _LABEL_SHARE, _FULL_SHARE = 0.01, 0.9, 0.05
 
-# The label of words in no entity: of most words.
+# The majority label of words, outside any entity; never warned about.
 _OUTSIDE = "O"
 
 
 @contextlib.contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-  """Yields a list that gets the texts of the warnings logged inside."""
-  handler, found = std_logging.Handler(std_logging.WARNING), []
-  handler.emit = lambda record: found.append(record.getMessage())
+  """Yields a list to which warnings logged in this context are appended."""
+  handler, messages = std_logging.Handler(std_logging.WARNING), []
+  handler.emit = lambda record: messages.append(record.getMessage())
   logger = logging.get_absl_logger()
   logger.addHandler(handler)
   try:
-    yield found
+    yield messages
   finally:
     logger.removeHandler(handler)
 
 
 def log_data_checks(rows: RowSet, task: Task) -> None:
-  """Warns of rows that are full, unknown pieces, and skewed labels."""
-  found = rows.read()
-  index = np.arange(min(len(found), _MAX_ROWS))
-  features = _read(found, index)
-  lengths = found.lengths[index]
-  full = np.mean(lengths >= found.spec["input_ids"].shape[-1])
+  """Warns of truncated rows, unknown word pieces and skewed labels."""
+  source = rows.read()
+  index = np.arange(min(len(source), _MAX_ROWS))
+  features = _read(source, index)
+  lengths = source.lengths[index]
+  full = np.mean(lengths >= source.spec["input_ids"].shape[-1])
   # With several rows per example, longer texts are read in windows.
   if task.truncates and rows.rows_per_example is None and full > _FULL_SHARE:
     _warn(
@@ -62,33 +62,33 @@ def log_data_checks(rows: RowSet, task: Task) -> None:
       f"{share:.1%} of the word pieces are unknown; a model with another "
       f"vocabulary may suit the text better",
     )
-  feature = found.spec.get("label_ids")
-  if feature and feature.dtype == "int64":  # A float is no label.
+  feature = source.spec.get("label_ids")
+  if feature and feature.dtype == "int64":  # A float is not a class.
     _check_labels(rows, features["label_ids"], feature, task)
 
 
 def log_overlap(task: Task, train: RowSet, dev: RowSet) -> None:
-  """Logs how many examples of `dev` have the texts of one of `train`."""
+  """Logs how many examples of `dev` have the same texts as one of `train`."""
   count = sum(1 for _ in task.texts(dev))
   if not count:
     return
   seen = {hash_texts(texts) for _, texts in task.texts(train)}
-  found = find_seen(task, dev, seen)
+  shared = find_seen(task, dev, seen)
   message = (
-    f"{task.name}: {len(found)} of the "
-    f"{plural(count, 'development example')} ({100 * len(found) / count:.1f} %)"
-    f" are also in the training set"
+    f"{task.name}: {len(shared)} of the "
+    f"{plural(count, 'development example')} "
+    f"({100 * len(shared) / count:.1f} %) are also in the training set"
   )
-  if found:
+  if shared:
     logging.warning(
-      "%s, starting with %s; the metrics are too optimistic", message, found[0]
+      "%s, starting with %s; the metrics are too optimistic", message, shared[0]
     )
   else:
     logging.info(message)
 
 
 def find_seen(task: Task, rows: RowSet, hashes: Collection[bytes]) -> list[str]:
-  """Where the examples are whose texts have one of the hashes."""
+  """The locations of the examples whose texts have one of the hashes."""
   if not hashes:
     return []
   return [
@@ -96,16 +96,16 @@ def find_seen(task: Task, rows: RowSet, hashes: Collection[bytes]) -> list[str]:
   ]
 
 
-def _read(found, index):
-  serialized = tf.constant(found.read(index), tf.string)
-  features = record_files.parse_int64(serialized, found.spec)
+def _read(source, index):
+  serialized = tf.constant(source.read(index), tf.string)
+  features = record_files.parse_int64(serialized, source.spec)
   return {name: value.numpy() for name, value in features.items()}
 
 
 def _check_labels(rows, labels, feature, task):
-  """Warns if one label is nearly everywhere."""
+  """Warns if nearly all rows or words have the same label."""
   what = "rows"
-  if feature.cut_axes:  # Of a word, plus 1; 0 where there is no word.
+  if feature.cut_axes:  # The label of each word, plus 1; 0 for padding.
     labels, what = labels[labels > 0] - 1, "words"
   elif feature.shape:  # Several labels, each 0 or 1.
     shares = np.mean(labels, axis=0)

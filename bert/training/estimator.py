@@ -44,7 +44,7 @@ from bert.training.checkpoint_writer import CheckpointWriter
 # cluster may leave half a minute for that and the checkpoint.
 _CALL_SECONDS = 10.0
 
-# The length of batches varies, so `time_steps` takes several, for this long.
+# The length of batches varies, so `time_steps` averages steps for this long.
 _TIMED_SECONDS = 5.0
 
 
@@ -57,11 +57,11 @@ class RunConfig:
   save_checkpoints_steps: int = 1000
   keep_checkpoint_max: int = 5  # 0 for all
   log_steps: int = 50
-  strategy: tf.distribute.Strategy | None = None  # one device when None
+  strategy: tf.distribute.Strategy | None = None  # None: one device
   pad_to_max_length: bool = False  # pad every batch to one static shape
   rounds_lengths: bool = False  # to one of a few lengths, see `inputs`
-  # Most updates that the device makes in one call, of about ten seconds at
-  # most. Checkpoints, log lines and evaluations fall between the calls.
+  # Maximum number of updates per call of the device, which takes about ten
+  # seconds at most. Checkpoints, log lines and evaluations are between calls.
   iterations_per_loop: int = 1
   # Whether to compile the steps with XLA, once for each shape of a batch. None
   # compiles them on a GPU if all batches have one shape. Several replicas
@@ -76,8 +76,8 @@ Evaluate = Callable[[int], str | None]
 class Estimator:
   """A model: its `model_fn`, its weights, and the programs that use them.
 
-  The weights start from the newest valid checkpoint in `model_dir`, or, if
-  there is none, from where the `model_fn` says.
+  The weights start from the newest valid checkpoint in `model_dir` or, without
+  one, as the `model_fn` initializes them.
 
   Args:
     model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
@@ -98,7 +98,7 @@ class Estimator:
       model_fn, self._params, self._store, self._strategy, config.use_xla
     )
     self._is_initialization_logged = False
-    self._takes_all_weights = False  # Those of a checkpoint.
+    self._takes_all_weights = False  # From a checkpoint.
     files.makedirs(config.model_dir)
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     resumed = self._resumed = checkpoints.latest_valid(config.model_dir)
@@ -114,7 +114,7 @@ class Estimator:
 
   @property
   def global_step(self) -> int:
-    """Number of updates behind the weights."""
+    """Number of updates that the weights have had."""
     return self._step or getattr(self._store.initial_values, "step", 0)
 
   @property
@@ -137,7 +137,7 @@ class Estimator:
     }
 
   def use(self, checkpoint: str) -> None:
-    """Takes weights and step from a checkpoint, to evaluate or predict with."""
+    """Loads weights and step of a checkpoint, for evaluation or prediction."""
     devices.exchange(self._strategy, 0)  # The chief may still be writing.
     prefix = checkpoints.find_checkpoint(checkpoint)
     values = checkpoints.Checkpoint(prefix).verify()
@@ -170,9 +170,9 @@ class Estimator:
       input_fn: params -> infinite dataset of feature dicts; see `inputs`.
       batch_size: rows of one update, over all replicas.
       evaluate: from a step to the reason to stop there, or None. It is called
-        after the last update and every `eval_steps`, if these are not 0, when a
-        checkpoint of that step has been saved; and again for the step that a
-        resumed run starts from, as it may have been killed then.
+        after the last update and, unless `eval_steps` is 0, every `eval_steps`
+        updates, once the checkpoint of that step is saved. A resumed run calls
+        it for its first step again, because it may have been killed there.
       before_updates: called before the first update, if there is one to make.
     """
     with folder_lock.lock_folder(self._config.model_dir):
@@ -244,7 +244,7 @@ class Estimator:
   def _updates(self, input_fn, batch_size, step, max_steps, periods):
     """Yields the scalars [n] of n updates, and whether they are the last.
 
-    Groups of several updates, which an endless input allows, end after each
+    With an endless input, several updates form a group. Groups end at each
     multiple of the `periods`.
     """
     dataset = self._dataset(
@@ -294,13 +294,13 @@ class Estimator:
     path = summaries.write_failed_batch(folder, failure, features)
     is_loss = not np.isfinite(failure["loss"])
     name = "loss" if is_loss else "gradient norm"
-    found = f"the {name} is {failure[name]} at step {step}"
+    problem = f"the {name} is {failure[name]} at step {step}"
     if "learning rate" in failure:
-      found += f" with learning rate {failure['learning rate']:.3g}"
+      problem += f" with learning rate {failure['learning rate']:.3g}"
     remedy = "lower --learning_rate or correct the input"
     if "loss scale" in failure:
       remedy += ", or pass --precision=bfloat16"
-    raise UserError(f"{found}; see the batch in {path}; {remedy}")
+    raise UserError(f"{problem}; see the batch in {path}; {remedy}")
 
   def time_steps(
     self, input_fn: InputFn, batch_size: int, count: int
@@ -337,11 +337,11 @@ class Estimator:
     self._programs.clear()
 
   def evaluate(self, input_fn: InputFn, batch_size: int) -> dict[str, float]:
-    """What `metric_fn` returns over a dataset, `global_step` and `loss`.
+    """The results of `metric_fn` over a dataset, with `global_step` and `loss`.
 
-    For users of a `model_fn` of their own. `run_one` computes the metrics
-    from `predict_rows`, because here they need all predictions at once.
-    Arrays whose shape varies from batch to batch are padded with zeros.
+    For a user's own `model_fn`. It holds all predictions in memory, so
+    `run_one` computes metrics from `predict_rows` instead. Arrays whose shape
+    varies from batch to batch are padded with zeros.
     """
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     results = {}
@@ -382,11 +382,11 @@ class Estimator:
     axes: Axes,
     in_order: bool = False,
   ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields what `predict` does for each row; all numbers must be finite.
+    """Like `predict`, for rows; raises InfiniteOutputError, see `runner`.
 
     Args:
       axes: of outputs; those with a name are cut to the size of the row.
-      in_order: form batches of consecutive rows, whatever their length is.
+      in_order: form batches of consecutive rows, regardless of their length.
     """
     config, replicas = self._config, self._strategy.num_replicas_in_sync
     devices.check_batch_size("batch_size", batch_size, replicas)
@@ -413,16 +413,16 @@ class Estimator:
     return program
 
   def outputs_of_a_row(self, input_fn: InputFn) -> dict[str, np.ndarray]:
-    """What an evaluation makes of one row of training.
+    """The outputs of an EVAL step for one row of training.
 
-    A TPU computes no single operations, so there the result is empty.
+    {} on a TPU, which cannot run single operations.
     """
     if devices.is_tpu(self._strategy):
       return {}
     params = self._input_params(1, seed=self._config.seed, first_step=0)
     features = next(iter(input_fn(params)))
-    found = self._programs.run_once(features)
-    return {name: np.asarray(value) for name, value in found.items()}
+    outputs = self._programs.run_once(features)
+    return {name: np.asarray(value) for name, value in outputs.items()}
 
   def _check_has_weights(self):
     """Raises UserError if a traced `model_fn` has loaded no weights."""
@@ -457,7 +457,7 @@ class Estimator:
       return
     checkpoints.remove_partial_files(self._config.model_dir)
     newest = checkpoints.training_checkpoints(self._config.model_dir)[-1:]
-    # If the newest is not ours it is damaged, and ours must not be deleted.
+    # A newer checkpoint than ours is damaged. Then ours must not be deleted.
     if newest and newest[0].endswith(f"-{step}"):
       keep_max = self._config.keep_checkpoint_max
       checkpoints.record_checkpoints(self._config.model_dir, keep_max)
@@ -466,10 +466,10 @@ class Estimator:
     if not self._is_initialization_logged:
       if self._takes_all_weights:
         items = self._store.items()
-        wanted = {n: v.shape.as_list() for n, v in items if v.trainable}
+        shapes = {n: v.shape.as_list() for n, v in items if v.trainable}
         # A teacher may be new to the training.
-        new = list(filter(checkpoints.is_training_state, wanted))
-        checkpoints.compare(self._store.initial_values, wanted, new)
+        new = list(filter(checkpoints.is_training_state, shapes))
+        checkpoints.compare(self._store.initial_values, shapes, new)
       checkpoints.log_initialization(self._store)
       self._is_initialization_logged = True
 
@@ -490,7 +490,7 @@ def _log_stop(what, step, max_steps, reason):
 
 
 def _with_user_errors(batches: Iterable) -> Iterator:
-  """Yields batches; raises again a UserError that TensorFlow has wrapped."""
+  """Yields batches; unwraps a UserError that TensorFlow has wrapped."""
   try:
     for batch in batches:
       raise_if_signaled()
@@ -503,7 +503,7 @@ def _with_user_errors(batches: Iterable) -> Iterator:
 
 
 def _stack(arrays):
-  """Arrays as one, the smaller ones padded with zeros at their ends."""
+  """Stacks arrays, padded with zeros at their ends to the largest shape."""
   shape = np.max([array.shape for array in arrays], axis=0).astype(int)
   stacked = np.zeros((len(arrays), *shape), arrays[0].dtype)
   for row, array in enumerate(arrays):
@@ -514,7 +514,7 @@ def _stack(arrays):
 def mean_over_real_rows(
   values: tf.Tensor, features: Mapping[str, tf.Tensor]
 ) -> tf.Tensor:
-  """Mean of `values` [B] over the rows that do not merely fill up the batch."""
+  """The mean of `values` [B] over the real rows, a scalar."""
   is_real = tf.cast(features["is_real_example"], values.dtype)
   return tf.math.divide_no_nan(
     tf.reduce_sum(values * is_real), tf.reduce_sum(is_real)

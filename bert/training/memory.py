@@ -1,4 +1,4 @@
-"""How much memory this process has, and may have."""
+"""The memory that this process uses, and that is available to it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def _of_device(name):
-  """TensorFlow's number of bytes on a GPU, 0 on a TPU; None without these."""
+  """TensorFlow's number of bytes on a GPU; 0 on a TPU, None on a CPU."""
   if tf.config.list_logical_devices("GPU"):
     return tf.config.experimental.get_memory_info("GPU:0")[name]
   return 0 if tf.config.list_logical_devices("TPU") else None
 
 
 def reset_peak() -> None:
-  """Makes `peak_bytes` start from the present, if the system can do that."""
+  """Resets `peak_bytes` to the current memory, if the system supports it."""
   if tf.config.list_logical_devices("GPU"):
     tf.config.experimental.reset_memory_stats("GPU:0")
     return
@@ -32,12 +32,12 @@ def reset_peak() -> None:
 
 
 def peak_bytes() -> int:
-  """The most memory that this process, or its GPU, has had; 0 if unknown."""
-  found = _of_device("peak")
-  if found is None:
-    found = _status_bytes("VmHWM")
-  if found is not None:
-    return found
+  """The peak memory in bytes of this process or its GPU; 0 if unknown."""
+  size = _of_device("peak")
+  if size is None:
+    size = _status_bytes("VmHWM")
+  if size is not None:
+    return size
   try:
     import resource
   except ImportError:  # Windows has none.
@@ -47,52 +47,52 @@ def peak_bytes() -> int:
 
 
 def used_bytes() -> int:
-  """The memory that this process, or its GPU, has now; 0 if unknown."""
-  found = _of_device("current")
-  return (_status_bytes("VmRSS") or peak_bytes()) if found is None else found
+  """The current memory in bytes of this process or its GPU; 0 if unknown."""
+  size = _of_device("current")
+  return (_status_bytes("VmRSS") or peak_bytes()) if size is None else size
 
 
 def _status_bytes(name):
-  """An entry of the status that Linux gives of this process, or None."""
-  found = re.search(rf"{name}:\s+(\d+)", _read("/proc/self/status"))
-  return found and 1024 * int(found[1])
+  """An entry, in bytes, of this process's status in Linux, or None."""
+  match = re.search(rf"{name}:\s+(\d+)", _read("/proc/self/status"))
+  return match and 1024 * int(match[1])
 
 
 def available_bytes() -> int | None:
-  """The memory that this process may take in addition; None if unknown."""
+  """The bytes that this process can still allocate; None if unknown."""
   used = _of_device("current")
   if used is None:
     return _available_host_bytes()
-  # TensorFlow reserves nearly all memory, so what is free says little.
+  # TensorFlow reserves nearly all memory, so the free memory says little.
   size = _gpu_bytes() if tf.config.list_logical_devices("GPU") else None
   return None if size is None else size - used
 
 
 def spare_host_bytes() -> int:
-  """The main memory beyond the most that this process has had; 0 if unknown."""
+  """The bytes of main memory available beyond the peak of this process."""
   available = _available_host_bytes() or 0
   peak, used = (_status_bytes(name) or 0 for name in ("VmHWM", "VmRSS"))
   return available - (peak - used)
 
 
 def _available_host_bytes():
-  """As `available_bytes`, for the main memory."""
-  found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
-  if not found:
+  """Like `available_bytes`, for the main memory."""
+  match = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+  if not match:
     return None
-  return min([1024 * int(found[1]), *_left_of_groups()])
+  return min([1024 * int(match[1]), *_left_of_groups()])
 
 
 def _left_of_groups():
   """Yields the bytes that the limits of this process's control groups leave."""
-  # Of a container, "/"; of a job without one, the path of its group.
+  # "/" in a container; otherwise the path of the job's group.
   path = re.search(r"(?m)^0::/(.*)$", _read("/proc/self/cgroup"))
   group = _CONTROL_GROUPS / (path[1] if path else "")
   for folder in (group, *group.parents):
     limit, usage = (
       _read(folder / f"memory.{name}").strip() for name in ("max", "current")
     )
-    # Files that were read stay in memory as long as nobody needs it.
+    # Linux frees the cache of files that were read when memory is needed.
     stat = _read(folder / "memory.stat")
     files = re.search(r"(?m)^inactive_file (\d+)$", stat)
     if limit.isdecimal() and usage.isdecimal():
@@ -100,7 +100,7 @@ def _left_of_groups():
 
 
 def _read(path):
-  """The text of a file of the system, "" if it has none."""
+  """The text of a system file; "" if it cannot be read."""
   try:
     return pathlib.Path(path).read_text()
   except OSError:
@@ -114,7 +114,7 @@ def _gpu_bytes():
   if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
     command.append(f"--id={visible}")
   try:
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    return min(map(int, found.stdout.splitlines())) << 20
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return min(map(int, result.stdout.splitlines())) << 20
   except (OSError, subprocess.CalledProcessError, ValueError):
     return None

@@ -28,24 +28,24 @@ def compute_gradients(
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor], optimization.Gradients]:
   """Loss, scalars and gradients of a batch, computed in micro-batches.
 
-  The loss and scalars of `forward` are means over rows, or by weight
+  The loss and scalars of `forward` are means over rows, or weighted means
   (`batch_means.mean_total`). The features are tensors [B, ...].
   """
   count = update.gradient_accumulation_steps
   if count == 1 and not update.compiles_gradients:
     loss, logged = forward(features)
     return loss, logged, optimization.compute_gradients(loss, update)
-  # Means by weight need the totals of the batch before the first micro-batch,
-  # and replicas cannot sum them in a compiled program. Nothing else is read of
-  # this forward pass, so TensorFlow drops the rest.
+  # Weighted means need the totals of the batch before the first micro-batch,
+  # and replicas cannot sum them in a compiled program. TensorFlow prunes the
+  # rest of this forward pass, because nothing reads it.
   totals = []
   with batch_means.recorded(totals):
     _, logged = forward(features)
   parts = {name: _split(x, count) for name, x in features.items()}
 
   def part_of(index):
-    known = iter([total / count for total in totals])
-    with variables.micro_batch(index), batch_means.known(known):
+    batch_totals = iter([total / count for total in totals])
+    with variables.micro_batch(index), batch_means.known(batch_totals):
       loss, logged = forward({name: x[index] for name, x in parts.items()})
     means = {"loss": loss, **logged}
     return loss / count, {name: x / count for name, x in means.items()}
@@ -60,10 +60,10 @@ def sum_gradients(
   names: Iterable[str],
   update: optimization.Optimization,
 ) -> tuple[dict[str, tf.Tensor], optimization.Gradients]:
-  """The sums of scalars over the parts of a batch, and of their Gradients.
+  """Sums the scalars and the Gradients of the parts of a batch.
 
-  `part_of` gives the summand of the loss of a part, and its scalars, of these
-  `names`. The parts are computed one after the other.
+  `part_of` returns a part's share of the loss, and its scalars with these
+  `names`. The parts are computed one after another.
   """
   traced = []
 
@@ -89,7 +89,7 @@ def sum_gradients(
 
 
 def _sum(terms_of, count, zeros):
-  """The sums of the terms of micro-batches, of which some may be missing."""
+  """Sums the terms of micro-batches; a missing term counts as 0."""
 
   def add(index, sums):
     terms = terms_of(index)
@@ -109,7 +109,7 @@ def _sum(terms_of, count, zeros):
 
 
 def _zeros(names, update):
-  """Sums over no micro-batch."""
+  """The sums before the first micro-batch."""
   tvars = optimization.trained_variables(update)
   shapes = {variables.name_of(v): v.shape for v in tvars}
   return {

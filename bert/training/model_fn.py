@@ -22,7 +22,7 @@ from bert.layers import POOLER
 from bert.models import checkpoints
 from bert.training import batch_gradients, micro_batches
 
-# Features that no answer needs.
+# Features that answers do not need.
 _UNREAD = (*records.SEQUENCES, "row_index", "is_real_example")
 
 
@@ -60,7 +60,7 @@ def build_model_fn(
 ) -> ModelFn:
   """The `model_fn` of a task, for `estimator.Estimator`.
 
-  `update` says how to train; it is None if the model is only used.
+  `update` describes the training; None if the model is only used.
   """
   options = options or ModelOptions()
   if update is not None and options.precision == "float16":
@@ -106,7 +106,7 @@ def _of_rows(task, forward, features, update, cuts_groups):
 
 
 def _of_whole_batch(task, forward, features, update, cuts_groups):
-  """The same of rows that the loss compares with each other."""
+  """Like `_of_rows`, for rows that the loss compares with each other."""
   (name,) = task.output_axes()
   loss, gradients = batch_gradients.compute_gradients(
     lambda sequences: forward(sequences, True)[1][name],
@@ -143,13 +143,13 @@ def _inference_spec(task, mode, outputs, features):
 
 
 def _initialize(init_checkpoint, task, config, kept_rows):
-  """Makes the variables start from a checkpoint, which may lack the task's."""
+  """Initializes variables from a checkpoint, which may lack the task's."""
   head_shapes = task.head_shapes(config)
-  wanted = modeling.variable_shapes(config) | head_shapes
+  shapes = modeling.variable_shapes(config) | head_shapes
   optional = {*head_shapes, *POOLER}
-  checkpoints.initialize_from(init_checkpoint, wanted, optional, kept_rows)
+  checkpoints.initialize_from(init_checkpoint, shapes, optional, kept_rows)
 
 
 def _score(task, **predictions):
-  """The metrics of predictions, arrays [rows, ...], of one row per example."""
+  """The metrics of predictions [rows, ...], with one row per example."""
   return score_rows(task, list(sequences.rows_of(predictions)))

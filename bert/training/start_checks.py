@@ -14,7 +14,7 @@ from bert.flags.values import check_output_folder
 from bert.layers import POOLER
 from bert.models import checkpoints, task_file
 
-# The variables of the heads for pre-training, which released models have.
+# The variables of the pre-training heads, which released models have.
 _HEADS = ("cls/predictions/", "cls/seq_relationship/")
 
 
@@ -24,15 +24,16 @@ def check_init_checkpoint(
   init_checkpoint: str | None,
   is_used: bool = True,
 ) -> bool:
-  """Whether a checkpoint, which must fit the model, has its `head_shapes`.
+  """Whether a checkpoint has the variables of `head_shapes`.
 
-  A run that has weights of its own already does not use it.
+  `is_used` is False if the run already has weights. Raises UserError unless the
+  checkpoint fits the model and is finite.
   """
   if init_checkpoint is None:
     return False
-  wanted = {**modeling.variable_shapes(config), **head_shapes}
+  shapes = {**modeling.variable_shapes(config), **head_shapes}
   optional = {*head_shapes, *POOLER}
-  weights = checkpoints.load_weights(init_checkpoint, wanted, optional)
+  weights = checkpoints.load_weights(init_checkpoint, shapes, optional)
   skipped = weights.skipped
   if is_used and not skipped.isdisjoint(POOLER):
     logging.warning(
@@ -45,18 +46,20 @@ def check_init_checkpoint(
       weights.prefix,
       " and ".join(missing),
     )
-  # Reading finds damage, and training would take such numbers for divergence.
-  # Sorted, as in the file: so a remote one is fastest to read.
-  for name in sorted(filter(weights.__contains__, wanted)):
-    found = {name: weights[name]}
-    runner.check_finite(found, f"checkpoint {weights.prefix}")
+  # Reading finds damage; infinite numbers would look like divergence later.
+  # Sorted names are in the order of the file, so a remote one is read fastest.
+  for name in sorted(filter(weights.__contains__, shapes)):
+    values = {name: weights[name]}
+    runner.check_finite(values, f"checkpoint {weights.prefix}")
   return skipped.isdisjoint(head_shapes)
 
 
 def check_output_dir(
   shapes: Mapping[str, list[int]], output_dir: str, do_train: bool
 ) -> bool:
-  """Whether an output folder has a checkpoint, which must have these shapes."""
+  """Whether an output folder has a checkpoint.
+
+  Raises UserError if its shapes differ, or training would overwrite a model."""
   check_output_folder(output_dir)
   release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
   newest, problem = checkpoints.latest_valid(output_dir), None
@@ -72,12 +75,12 @@ def check_output_dir(
   return newest is not None
 
 
-def _difference(wanted, shapes):
-  """The first variable whose shape is not the wanted one, in words, or None."""
-  for name, shape in wanted.items():
-    found = shapes.get(name)
-    if found is None:
+def _difference(expected, shapes):
+  """Describes the first variable with another shape than expected, or None."""
+  for name, shape in expected.items():
+    actual = shapes.get(name)
+    if actual is None:
       return f"{name} is missing"
-    if found != list(shape):
-      return f"{name} has shape {found} there, and {list(shape)} in this model"
+    if actual != list(shape):
+      return f"{name} has shape {actual} there, and {list(shape)} in this model"
   return None

@@ -24,19 +24,19 @@ from bert.data import files, sequences
 from bert.data.progress import bar
 from bert.errors import UserError
 
-# Numbers of which a log line shows the last one, not the mean.
+# Log lines show the last value of these, not the mean.
 _CURRENT = ("learning rate", "loss scale", "skipped steps")
 
 # The rows of a batch whose loss or gradient is not finite.
 FAILED_BATCH = "failed_batch.json"
 
-# How long numbers for a remote folder may wait. In gs://, each time that some
-# are written uploads the whole file.
+# Seconds between writes to a remote folder. In gs://, each write uploads the
+# whole file.
 _WAIT_SECONDS = 120.0
 
 
 class Summaries:
-  """Writes scalars for TensorBoard; the first creates the event file."""
+  """Writes scalars for TensorBoard; the first write creates the event file."""
 
   def __init__(self, folder: str):
     self._folder = folder
@@ -45,7 +45,7 @@ class Summaries:
     self._flushed = time.monotonic()
 
   def write(self, step: int, scalars: Mapping[str, float]) -> None:
-    """Writes one number of a step for each tag; at once to a local folder."""
+    """Writes one number of a step for each tag, to a local folder at once."""
     if not files.writes(self._folder):
       return
     self._waiting.append((step, scalars))
@@ -54,12 +54,12 @@ class Summaries:
       self.flush()
 
   def flush(self) -> None:
-    """Writes the numbers that wait to disk."""
+    """Writes the pending numbers to disk."""
     self._flushed = time.monotonic()
     if not self._waiting:
       return
     if self._writer is None:
-      # The queue is written where the context below ends, not before.
+      # The queue is written only at the end of the context below.
       self._writer = tf.summary.create_file_writer(
         self._folder, max_queue=2**30, flush_millis=2**30
       )
@@ -81,8 +81,8 @@ def read_scalars(
 ) -> dict[str, list[tuple[int, float]]]:
   """The curves in a folder's event files: (step, value) pairs by tag.
 
-  The last value of a step counts. What other programs wrote is ignored if it is
-  no number.
+  The last value of a step counts. Values of other programs are ignored if they
+  are not numbers.
   """
   events = itertools.chain.from_iterable(
     map(_read_events, _event_files(folder))
@@ -135,14 +135,14 @@ class Progress:
     self._step, self._max_steps = step, max_steps
     self._batch_size, self._summaries = batch_size, summaries
     self._results = []
-    self._window = {}  # The values that the last line is the mean of.
+    self._window = {}  # The values that the last line averaged.
     self._is_warm = False  # Whether a step has been made, and compiled.
     self._timed_steps = 0
     self._bar = bar(total=max_steps, initial=step, unit="step")
     self.restart_clock()
 
   def restart_clock(self) -> None:
-    """Starts the clock of the next line's rate."""
+    """Restarts the clock for the rate in the next line."""
     self._since = time.monotonic()
     self._timed_steps = 0
 
@@ -161,15 +161,15 @@ class Progress:
     return count
 
   def close(self) -> None:
-    """Removes the bar, and writes what the curves still lack."""
+    """Removes the bar, and writes the pending numbers."""
     self._bar.close()
     self._summaries.flush()
 
   def first_failure(self) -> dict[str, float] | None:
     """The scalars and `step` of the first step that failed, or None.
 
-    Its loss is not finite, or the norm of its gradients: then all weights are
-    NaN. With a loss scale, steps of the latter kind are skipped.
+    A step fails if its loss or gradient norm is not finite: then all weights
+    are NaN. With a loss scale, a step with such a gradient norm is skipped.
     """
     values = self._values()
     if not values:
@@ -198,7 +198,7 @@ class Progress:
     # Reading a loss waits for its step to end, so read it before the clock.
     values = self._values()
     count = len(values["loss"])
-    # The last line has fewer steps, and their mean alone would jump.
+    # The final line has fewer steps, so their mean alone would be noisy.
     size = max(count, *map(len, self._window.values()), 0)
     for name, new in values.items():
       earlier = self._window.get(name, new[:0])
@@ -233,7 +233,7 @@ class Progress:
 
 
 def _summarize(name, values):
-  """The number that stands for several steps in a log line."""
+  """The number for several steps in a log line."""
   if name in _CURRENT:
     return values[-1]
   finite = values[np.isfinite(values)]  # Skipped steps have no gradient.
@@ -250,8 +250,8 @@ def write_failed_batch(
       {n: np.asarray(x) for n, x in features.items()}
     )
   ]
-  known = {name: _plain(value) for name, value in scalars.items()}
-  text = json.dumps(known, indent=0).removesuffix("\n}")
+  plain_scalars = {name: _plain(value) for name, value in scalars.items()}
+  text = json.dumps(plain_scalars, indent=0).removesuffix("\n}")
   path = os.path.join(folder, FAILED_BATCH)
   text += ',\n"rows": [\n' + ",\n".join(rows) + "\n]\n}\n"
   files.write_file(path, text)
@@ -259,7 +259,7 @@ def write_failed_batch(
 
 
 def _plain(value):
-  """A number, or lists of some, with strings for NaN, which JSON lacks."""
+  """Numbers, nested as they are, with strings for NaN, which JSON lacks."""
   if isinstance(value, list):
     return list(map(_plain, value))
   return value if np.isfinite(value) else str(value)

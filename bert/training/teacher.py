@@ -1,8 +1,8 @@
 """The teacher of a distillation: its outputs are features of the rows.
 
-The teacher computes the soft targets of each row once. They are kept in files
-beside the rows, named by a hash of all that they depend on, so that a run that
-continues reads them, and another teacher or other rows get files of their own.
+The teacher computes the soft targets of each row once. They are cached in files
+beside the rows, named by a hash of all inputs: a resumed run reads them, and
+another teacher or other rows get new files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert.training import start_checks
 # Folder of the files in the output folder.
 FOLDER = "teacher_outputs"
 
-# Examples whose soft targets are in one file.
+# Number of examples per file.
 _CHUNK = 1024
 
 _BATCH_SIZE = 32
@@ -39,8 +39,8 @@ _BATCH_SIZE = 32
 class Teacher:
   """A trained model that the student of a task learns from.
 
-  It reads the rows of the student, with its own word pieces. `unlabeled` are
-  examples without labels, to train on, too. In a dry run, outputs are zeros.
+  It reads the student's examples with its own tokenizer. `unlabeled` are
+  further training examples, without labels. In a dry run, outputs are zeros.
   """
 
   def __init__(
@@ -70,8 +70,8 @@ class Teacher:
     checkpoint = model.checkpoint
     start_checks.check_init_checkpoint(model.config, shapes, checkpoint)
     check_length(length, model.config, f"--teacher={model_dir}")
-    # A calibration changes the settings alone. So does an evaluation of SQuAD,
-    # but outputs do not depend on its threshold.
+    # A calibration changes only the settings. So does an evaluation on SQuAD,
+    # but the outputs do not depend on its threshold.
     fields = {**vars(settings), "null_score_diff_threshold": None}
     weights = checkpoints.hash_of_weights(checkpoint)
     content = weights, model.config.to_dict(), fields
@@ -79,14 +79,15 @@ class Teacher:
     self._predictor = None
 
   def _check_labels(self, model_dir):
-    found, wanted = (
+    teacher_labels, student_labels = (
       f"{', '.join(t.labels)} ({getattr(t.settings, 'kind', t.kind)})"
       for t in (self._head, self._task)
     )
-    if found != wanted:
+    if teacher_labels != student_labels:
       raise UserError(
-        f"--teacher={model_dir} has the labels {found}, and the student "
-        f"{wanted}; pass a teacher with the same, or name them in its task.json"
+        f"--teacher={model_dir} has the labels {teacher_labels}, and the "
+        f"student {student_labels}; pass a teacher with the same, or name them "
+        f"in its task.json"
       )
 
   def spec(self) -> records.Spec:
@@ -112,12 +113,12 @@ class Teacher:
       pairs = self._groups(part, bool(is_labeled))
       while chunk := list(itertools.islice(pairs, _CHUNK)):
         yield from self._with_targets(chunk, is_labeled, folder, used)
-    self._predictor = None  # Its memory is free for the training.
+    self._predictor = None  # Frees its memory for the training.
     for name in set(files.listdir(folder)) - used:
       files.remove(os.path.join(folder, name))
 
   def _groups(self, examples, is_training):
-    """Yields the rows of each example, and those that the teacher reads."""
+    """Yields the rows of each example for the student, and for the teacher."""
     own = self._task.features(bar(examples), is_training)
     reader = self._task.reading_with(self._head)
     if _identity(reader) == _identity(self._task):
@@ -132,13 +133,15 @@ class Teacher:
     spec, axes = self.spec(), self._task.soft_targets().values()
     has_positions = any(records.POSITION in names for names in axes)
     for group, others in pairs:
-      found = []
+      completed = []
       for row, other in zip(group, others, strict=True):
         if has_positions and _used(row) != _used(other):
           raise self._other_pieces()
         soft = {PREFIX + n: value for n, value in next(targets).items()}
-        found.append(_complete({**row, **soft, IS_LABELED: is_labeled}, spec))
-      yield found
+        completed.append(
+          _complete({**row, **soft, IS_LABELED: is_labeled}, spec)
+        )
+      yield completed
 
   def _other_pieces(self):
     return UserError(
@@ -147,7 +150,7 @@ class Teacher:
     )
 
   def _targets(self, rows, folder, used):
-    """The soft targets of rows, [rows, ...] by name, from a file if there."""
+    """The soft targets of rows, [rows, ...] by name; cached in a file."""
     if self._is_dry_run:
       return self._zeros(rows)
     shapes = [self.spec()[PREFIX + n].shape for n in self._task.soft_targets()]
@@ -160,13 +163,13 @@ class Teacher:
     path = os.path.join(folder, name)
     used.add(name)
     if files.exists(path):
-      with np.load(io.BytesIO(files.read_bytes(path))) as found:
-        return dict(found)
-    found = self._compute(rows)
+      with np.load(io.BytesIO(files.read_bytes(path))) as outputs:
+        return dict(outputs)
+    outputs = self._compute(rows)
     content = io.BytesIO()
-    np.savez_compressed(content, **found)
+    np.savez_compressed(content, **outputs)
     files.write_file(path, content.getvalue())
-    return found
+    return outputs
 
   def _zeros(self, rows):
     names, spec = self._head.soft_targets(), self.spec()
@@ -175,7 +178,9 @@ class Teacher:
 
   def _compute(self, rows):
     if self._predictor is None:
-      logging.info("The teacher, %s, computes", self._model.checkpoint)
+      logging.info(
+        "Computing the outputs of the teacher, %s", self._model.checkpoint
+      )
       self._predictor = Predictor(
         self._model,
         self._head,
@@ -184,11 +189,11 @@ class Teacher:
         outputs=None if self._has_several_texts else self._head.soft_targets(),
       )
     compute = self._of_texts if self._has_several_texts else self._predictor
-    found = self._zeros(rows)
+    targets = self._zeros(rows)
     for number, outputs in enumerate(compute(rows)):
       for name, value in outputs.items():
-        found[name][number][tuple(map(slice, value.shape))] = value
-    return found
+        targets[name][number][tuple(map(slice, value.shape))] = value
+    return targets
 
   @property
   def _has_several_texts(self):
@@ -207,14 +212,14 @@ class Teacher:
     texts = [dict(zip(records.SEQUENCES, key, strict=True)) for key in distinct]
     outputs = list(self._predictor(texts))
     for texts_of_row in numbers:
-      found = [outputs[number] for number in texts_of_row]
+      of_row = [outputs[number] for number in texts_of_row]
       yield {
-        name: np.stack([text[name] for text in found]) for name in found[0]
+        name: np.stack([text[name] for text in of_row]) for name in of_row[0]
       }
 
 
 def _identity(task):
-  """What tells apart how tasks read a text."""
+  """The properties that determine how a task reads a text."""
   tokenizer, settings = task.tokenizer, task.settings
   pieces = getattr(tokenizer, "vocab", None)
   casing = pieces and tokenizer.basic_tokenizer.do_lower_case
@@ -226,7 +231,7 @@ def _used(row):
 
 
 def _complete(row, spec):
-  """The features of a row; zeros for labels that are not known."""
+  """The features of a row; zeros for unknown labels."""
   return {
     name: np.zeros(feature.shape, feature.dtype)
     if row.get(name) is None

@@ -80,10 +80,10 @@ def test_a_module_or_a_class_in_it(module, suffix):
 @pytest.mark.parametrize(
   ("place", "message"),
   [
-    ("{}:Third", ":Third is no subclass of bert.Task with a kind"),
-    ("{}:number", ":number is no subclass"),
-    ("{}:Base", ":Base is no subclass"),
-    ("json", "json is no subclass"),
+    ("{}:Third", ":Third is not a subclass of bert.Task with a kind"),
+    ("{}:number", ":number is not a subclass"),
+    ("{}:Base", ":Base is not a subclass"),
+    ("json", "json is not a subclass"),
     ("no_such_module", "there is no module no_such_module; pass one in"),
     ("no_such_module:A", "there is no module no_such_module; pass one in"),
     ("folder/own.py", "there is no module folder/own; pass one in"),

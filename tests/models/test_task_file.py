@@ -125,9 +125,9 @@ def test_damaged_settings(tmp_path, fields, reason):
 
 
 @pytest.mark.parametrize("kind", ["tagging", "a task of one's own"])
-def test_the_model_of_another_task(tmp_path, kind):
+def test_the_model_of_another_task(tmp_path, kind, golden, goldens):
+  task_folders.write(tmp_path, "", golden, goldens)
   write(tmp_path, task={"task": kind, "labels": ["O"]})
-  (tmp_path / "bert_model.ckpt.index").touch()
   wanted = (
     rf"{tmp_path} holds a model of another kind \({kind}, not squad\); pa"
   )

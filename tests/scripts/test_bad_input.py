@@ -344,7 +344,7 @@ def test_a_fault_of_the_program_keeps_its_traceback(tmp_path):
     "command()\n"
   )
   _, log = scripts.fork(script, status=1)
-  assert "This is a bug in the program, or in code of yours" in log
+  assert "This is a bug in the program, or in your code" in log
   assert "Traceback (most recent call last)" in log
   assert "ValueError: not the fault of the user" in log
   assert "error: " not in log

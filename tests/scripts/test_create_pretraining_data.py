@@ -123,7 +123,7 @@ def test_the_famous_command(goldens, tmp_path):
   ("line", "warning"),
   [
     ("天地玄黄宇宙洪荒", "--do_whole_word_mask has no effect: nearly all "),
-    ("ab" * 40, "examples have only words that are longer than their predic"),
+    ("ab" * 40, "examples have only words with more pieces than predictions"),
     ("aba baba aaa bb", None),
   ],
 )

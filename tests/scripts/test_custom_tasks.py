@@ -359,7 +359,7 @@ def test_a_share_is_evaluated_that_was_not_trained_on(numbers, files, tmp_path):
   _, log = _run(files, out, **changes)
   shutil.copy(numbers / "task.json", out)
   assert _places(out, "eval") == dev
-  assert "5 for evaluation as there is no" in log
+  assert "5 for evaluation, because there is no" in log
   ours, theirs = _results(out), _results(numbers)
   assert ours["eval_mse"] == pytest.approx(theirs["eval_mse"], rel=1e-4)
   assert "5 of them were held out before" in log

@@ -312,7 +312,7 @@ def test_held_out_texts_that_were_trained_on_are_left_out(tmp_path, caplog):
   )
   with caplog.at_level(logging.INFO, "absl"):
     assert texts(processor.get_dev_examples()) == ["text 0", "text 4"]
-  assert "; left out, as also trained on: 2 held-out texts" in caplog.text
+  assert "; left out, because also trained on: 2 held-out texts" in caplog.text
 
 
 def test_one_row_is_not_divided(tmp_path):

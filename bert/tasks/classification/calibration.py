@@ -3,8 +3,8 @@
     temperatures = fit_temperatures(logits, label_ids)  # One number.
     probabilities = softmax(logits / temperatures)
 
-They minimize the loss of rows that were not trained on. A temperature is
-positive, so no predicted label changes.
+They minimize the loss on held-out rows. A temperature is positive, so no
+predicted label changes.
 """
 
 import numpy as np
@@ -15,9 +15,9 @@ _BOUNDS = 0.05, 20.0
 def fit_temperatures(
   logits: np.ndarray, label_ids: np.ndarray
 ) -> tuple[float, ...]:
-  """The best temperature, or that of each label if a row may have several.
+  """The best temperature, or one per label if a row may have several labels.
 
-  It is 1 where no row is an error, as then no temperature is the best.
+  It is 1 if no row is an error, because then no temperature is optimal.
 
   Args:
     logits: float [rows, C].
@@ -30,7 +30,7 @@ def fit_temperatures(
 
 
 def _fit_label(logits, is_label):
-  """The temperature of one of several labels; 1 if all rows are alike."""
+  """The temperature of one of several labels; 1 if all rows agree on it."""
   if len(set(is_label.tolist())) < 2:
     return 1.0
   # Its probability is a softmax over the logit and 0.
@@ -38,10 +38,10 @@ def _fit_label(logits, is_label):
 
 
 def _fit(logits, label_ids):
-  # Without an error, the loss only falls as the temperature does.
+  # Without an error, the loss always falls with the temperature.
   if (logits.argmax(axis=1) == label_ids).all():
     return 1.0
-  # On use, as in `metrics`.
+  # Imported on use, as in `metrics`.
   from scipy import optimize, special
 
   rows = np.arange(len(logits))
@@ -50,7 +50,7 @@ def _fit(logits, label_ids):
     log_probs = special.log_softmax(logits / temperature, axis=1)
     return -log_probs[rows, label_ids].mean()
 
-  found = optimize.minimize_scalar(
+  result = optimize.minimize_scalar(
     loss, bounds=_BOUNDS, method="bounded", options={"xatol": 1e-9}
   )
-  return float(found.x)
+  return float(result.x)

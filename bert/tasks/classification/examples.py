@@ -39,7 +39,7 @@ class InputExample:
 
   @property
   def texts(self) -> tuple[str, str]:
-    """Its texts; the second is empty if there is one only."""
+    """Both texts; the second is empty if there is only one."""
     return self.text_a, self.text_b or ""
 
   def __str__(self) -> str:
@@ -91,7 +91,7 @@ class DataProcessor:
     raise NotImplementedError()
 
   def held_out_examples(self) -> Sequence[InputExample]:
-    """The rows of the training file that are for evaluation only."""
+    """The rows of the training file that are held out for evaluation."""
     return ()
 
   def log_data(self) -> None:
@@ -104,7 +104,7 @@ class DataProcessor:
   def get_example_sets(
     self, data_dir: str, set_type: str
   ) -> Mapping[str, Sequence[InputExample]]:
-    """The "train", "dev" or "test" sets by the suffix of their result files."""
+    """The "train", "dev" or "test" sets by suffix of their result files."""
     getter = getattr(self, f"get_{set_type}_examples")
     return {"": getter(data_dir)}
 
@@ -114,7 +114,7 @@ class DataProcessor:
     text = text_files.decode_text(input_file, files.read_bytes(input_file))
     if quotechar is None:
       lines = text_files.split_lines(text)
-      # As with csv.reader, a blank line has no field.
+      # As in csv.reader, a blank line has no fields.
       return [line.split("\t") if line else [] for line in lines]
     csv.field_size_limit(2**31 - 1)
     reader = io.StringIO(text, newline="")
@@ -152,10 +152,11 @@ def convert_example(
 ) -> list[InputFeatures]:
   """Converts an example to one InputFeatures, or to one for each window.
 
-  Of a text longer than its share of the sequence (`sequences.share_room`),
-  "head" keeps the beginning, and "head_tail" HEAD_PART of the share and the
-  end. "mean_windows" splits it into as few equal windows as possible, which do
-  not overlap; in a pair, the windows of the text with fewer are repeated.
+  `long_text` applies to a text longer than its share of the sequence
+  (`sequences.share_room`). "head" keeps the beginning. "head_tail" fills
+  HEAD_PART of the share with the beginning, and the rest with the end.
+  "mean_windows" splits the text into as few equal windows as possible, without
+  overlap; in a pair, the windows of the text with fewer are repeated.
   """
   if isinstance(example, PaddingInputExample):
     zeros = [0] * max_seq_length

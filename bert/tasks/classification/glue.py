@@ -1,7 +1,7 @@
 """GLUE's tasks, and SNLI, XNLI and IMDB: files, labels and metrics.
 
-Each task is a row of `TASKS`, and `GlueProcessor` reads its files. They are
-those of GLUE's download script.
+Each task is a row of `TASKS`, and `GlueProcessor` reads its files, as GLUE's
+download script writes them.
 """
 
 import dataclasses
@@ -28,7 +28,8 @@ class TsvFile:
   """The file and the columns of a data set."""
 
   file: str  # relative to the task's folder
-  # Indices of columns, if there are such; from the end of the line if negative.
+  # Column indices; None if there is no such column. Negative ones count from
+  # the end of the line.
   text_a: int
   text_b: int | None = None
   label: int | None = None
@@ -43,7 +44,7 @@ class TsvFile:
     return 1 + max(c for c in columns if c is not None)
 
   def describe(self) -> str:
-    """What its lines must look like."""
+    """The format of its lines."""
     names = {"text": self.text_a, "second text": self.text_b}
     names["label"] = self.label
     columns = (f"{n} in {i}" for n, i in names.items() if i is not None)
@@ -54,7 +55,7 @@ class TsvFile:
     )
 
 
-# A name is of a folder, with a folder for each label and a file for each text.
+# A str is the name of a folder with a folder per label and a file per text.
 DataSets = dict[str, TsvFile | str]
 
 
@@ -68,7 +69,7 @@ class GlueTask:
   train: DataSets = dataclasses.field(default_factory=dict)
   dev: DataSets = dataclasses.field(default_factory=dict)
   test: DataSets = dataclasses.field(default_factory=dict)
-  kind: str = "classification"  # a key of `labels.KINDS`
+  kind: str = "classification"  # a key of `label_types.KINDS`
   # Keys of `metrics.METRICS`; --early_stopping_patience uses the first one
   # without --keep_best.
   metrics: tuple[str, ...] = ("accuracy",)
@@ -77,9 +78,9 @@ class GlueTask:
   renamed_labels: dict[str, str] = dataclasses.field(default_factory=dict)
   no_label: str | None = None  # in the label column of rows to skip
   has_broken_rows: bool = False  # whether some rows of its files lack columns
-  # The task whose model predicts the test set, which is the only one.
+  # The task whose model predicts the test set, if there is no other set.
   model_of: str | None = None
-  folders: tuple[str, ...] = ()  # possible names; default: its name
+  folders: tuple[str, ...] = ()  # possible names; default: the task's name
 
 
 _BINARY = ("0", "1")
@@ -212,7 +213,7 @@ GLUE_TASKS = tuple(key for key, task in TASKS.items() if task.submission)
 
 @functools.cache
 def _warn_of_missing_set(path):
-  """Warns once that a data set beside the first is skipped."""
+  """Warns once that an additional data set is skipped."""
   logging.warning("%s does not exist; this data set is skipped", path)
 
 
@@ -256,7 +257,7 @@ class GlueProcessor(DataProcessor):
     self, data_dir: str, set_type: str
   ) -> Mapping[str, Sequence[InputExample]]:
     if self._overrides(f"get_{set_type}_examples"):
-      # What it returns is the only set, as in the original.
+      # Its result is the only set, as in the original.
       return super().get_example_sets(data_dir, set_type)
     first, *others = getattr(self.task, set_type) or [""]
     sets = {first: self._read(data_dir, set_type, first)}
@@ -269,7 +270,7 @@ class GlueProcessor(DataProcessor):
     return sets
 
   def _overrides(self, name):
-    """Whether a subclass has a method of this name of its own."""
+    """Whether a subclass overrides the method of this name."""
     return getattr(type(self), name) is not getattr(GlueProcessor, name)
 
   def _create_examples(self, lines, set_type):
@@ -324,7 +325,7 @@ class GlueProcessor(DataProcessor):
     return examples
 
   def _check_header(self, split, path, line):
-    """Warns if a line that is skipped as a header has a known label."""
+    """Warns if the skipped header line contains a known label."""
     if split.label is None or len(line) < split.width:
       return
     label = line[split.label]
@@ -339,7 +340,7 @@ class GlueProcessor(DataProcessor):
       )
 
   def _is_skipped(self, split, line):
-    """Whether a row with a label column lacks columns or has no label."""
+    """Whether to skip a row that lacks columns or a label."""
     if len(line) < split.width:
       return self.task.has_broken_rows
     return line[split.label] == self.task.no_label
@@ -414,9 +415,9 @@ def find_key(
   """The key of a task, such as sst-2 for "SST2", "sst_2" or "Sst-2"."""
   if name in processors:
     return name
-  found = {_plain(key): key for key in processors}.get(_plain(name), name)
-  check_known(f"--task_name={name}", found, sorted([*processors, "all"]))
-  return found
+  key_of_name = {_plain(key): key for key in processors}.get(_plain(name), name)
+  check_known(f"--task_name={name}", key_of_name, sorted([*processors, "all"]))
+  return key_of_name
 
 
 def task_folder(data_dir: str, task: GlueTask) -> str:

@@ -1,4 +1,4 @@
-"""How the model that a training starts from does on the same rows."""
+"""Metrics of the model that a training starts from, on the same rows."""
 
 import functools
 import os
@@ -14,12 +14,12 @@ from bert.tasks.classification.examples import InputExample, without_label
 
 
 def find_folder(init_checkpoint: str | None) -> str | None:
-  """The folder of a finished model that is the checkpoint, or None."""
+  """The folder of the finished model that has this checkpoint, or None."""
   folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
   if not folder or not model_folder.is_finished(folder):
     return None
-  found, own = map(checkpoints.find_checkpoint, (init_checkpoint, folder))
-  return folder if os.path.abspath(found) == os.path.abspath(own) else None
+  named, own = map(checkpoints.find_checkpoint, (init_checkpoint, folder))
+  return folder if os.path.abspath(named) == os.path.abspath(own) else None
 
 
 def scores(
@@ -30,11 +30,12 @@ def scores(
   truth: np.ndarray,
   predictions: np.ndarray,
 ) -> tuple[dict[str, tuple[float, float]], int]:
-  """The metrics of the classifier in a folder, each with that of predictions.
+  """Compares the metrics of the classifier in a folder with other predictions.
 
-  Both are without the rows whose labels are new to the classifier, which are
-  counted, too. There are none if it has other labels. Labels and predictions of
-  the examples are [rows] or [rows, C], as from `label_type.predictions`.
+  Returns both values of each metric, and the number of rows that are left out
+  because their labels are new to the classifier. There are no metrics if its
+  labels differ too much. `truth` and `predictions` are [rows] or [rows, C], as
+  from `label_type.predictions`.
   """
   model = loaded_model.load(folder)
   task = model.task
@@ -46,31 +47,33 @@ def scores(
   rows = np.arange(len(truth))
   if label_type.labels:
     rows = rows[~(is_new[truth] if truth.ndim == 1 else truth @ is_new > 0)]
-  if not (known := [without_label(examples[row]) for row in rows]):
+  if not (texts := [without_label(examples[row]) for row in rows]):
     return {}, 0
-  found = np.stack(list(map(task.probabilities, model.answer_examples(known))))
-  found = _translated(task.label_type.predictions(found), task, label_type)
+  initial = np.stack(
+    list(map(task.probabilities, model.answer_examples(texts)))
+  )
+  initial = _translated(task.label_type.predictions(initial), task, label_type)
   both = {}
   for key in names:
     metric = metrics.METRICS[key]
     if key == "f1_macro" and truth.ndim == 1:
       metric = functools.partial(metric, without=np.flatnonzero(is_new))
-    pair = (metric(truth[rows], x) for x in (found, predictions[rows]))
+    pair = (metric(truth[rows], x) for x in (initial, predictions[rows]))
     both[f"eval_{key}"] = tuple(pair)
-  return both, len(truth) - len(known)
+  return both, len(truth) - len(texts)
 
 
 def _translated(predictions, task, label_type):
-  """The predictions of another model by the ids of a label type."""
+  """Converts the predictions of another model to the ids of a label type."""
   ids = {label: index for index, label in enumerate(label_type.labels)}
   if label_type.kind == "regression":
     return predictions
   if label_type.kind == "classification":
-    # Labels that the rows do not have get further ids.
-    known = [ids.get(name, len(ids) + i) for i, name in enumerate(task.labels)]
-    return np.array(known)[predictions]
-  found = np.zeros([len(predictions), len(ids)], np.int64)
+    # Labels that the label type lacks get further ids.
+    codes = [ids.get(name, len(ids) + i) for i, name in enumerate(task.labels)]
+    return np.array(codes)[predictions]
+  translated = np.zeros([len(predictions), len(ids)], np.int64)
   for column, label in enumerate(task.labels):
     if label in ids:
-      found[:, ids[label]] = predictions[:, column]
-  return found
+      translated[:, ids[label]] = predictions[:, column]
+  return translated

@@ -25,14 +25,14 @@ class LabelType:
   """Base class of label types; `labels` are in the order of the outputs."""
 
   kind: str  # a key of KINDS
-  # Keys of `metrics.METRICS`, for data and processors of a user's own.
+  # Keys of `metrics.METRICS`, for the user's own data and processors.
   default_metrics: Sequence[str]
   label_feature = records.Feature()  # spec of an encoded label
   no_label: int | float | list[int] = 0  # encodes an unknown label
 
   def __init__(self, labels: Sequence[str]):
     self.labels = list(labels)
-    self.num_outputs = len(self.labels)  # Of an example, C.
+    self.num_outputs = len(self.labels)  # C, per example.
     self._ids = {label: i for i, label in enumerate(self.labels)}
 
   def _id(self, label):
@@ -40,7 +40,10 @@ class LabelType:
     return self._ids[label]
 
   def encode(self, label: str) -> int | float | list[int]:
-    """An index, 0 and 1 for each label [C], or a number; or a ValueError."""
+    """Returns an index, 0 or 1 for each label [C], or a number.
+
+    Raises ValueError for an unknown label, or if it is not a number.
+    """
 
   def per_example_loss(
     self,
@@ -48,9 +51,9 @@ class LabelType:
     label_ids: tf.Tensor,
     weights: Sequence[float] | None = None,
   ) -> tf.Tensor:
-    """The loss of each row [B], of logits [B, C] and label_ids [B, ...].
+    """The loss of each row [B], from logits [B, C] and label_ids [B, ...].
 
-    The rows that have a label may have a weight, [C].
+    `weights` [C] are factors for the rows with each label.
     """
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
@@ -129,7 +132,7 @@ class Multilabel(LabelType):
     return tf.reduce_mean(loss, axis=-1)
 
   def balanced_weights(self, label_ids):
-    # A label that all rows or no rows have cannot be balanced.
+    # A label of all rows or of no row cannot be balanced.
     rows, counts = len(label_ids), np.sum(label_ids, axis=0).tolist()
     return [(rows - n) / n if 0 < n < rows else 1.0 for n in counts]
 
@@ -147,8 +150,8 @@ class Multilabel(LabelType):
 class Regression(LabelType):
   """A number: one output and a squared error.
 
-  The model learns (number - mean) / deviation, those of the training set,
-  because numbers far from 0 or far apart are hard to learn.
+  The model learns (number - mean) / deviation, with mean and deviation of the
+  training set, because numbers far from 0 or far apart are hard to learn.
   """
 
   kind = "regression"
@@ -169,7 +172,7 @@ class Regression(LabelType):
     return (number - self.mean) / self.deviation
 
   def per_example_loss(self, logits, label_ids, weights=None):
-    del weights  # Numbers have none.
+    del weights  # Numbers have no weights.
     return tf.square(logits[:, 0] - tf.cast(label_ids, logits.dtype))
 
   def balanced_weights(self, label_ids):
@@ -192,7 +195,7 @@ class Regression(LabelType):
 
   def answer(self, prediction):
     number = float(prediction)
-    # Of the deviation's digits, six are known, and a float has 15.
+    # Six digits of the deviation are significant, and a float has 15.
     ratio = min(max(abs(self.mean) / self.deviation, 1), 1e9)
     digits = 6 + int(math.log10(ratio))
     is_whole = abs(number) >= 10 ** (digits - 1)
@@ -203,7 +206,7 @@ KINDS = {kind.kind: kind for kind in (Classification, Multilabel, Regression)}
 
 
 def as_number(label: str | float | None) -> float | None:
-  """The finite number that a label is, or None."""
+  """A label as a finite number, or None."""
   try:
     number = float(label)
   except (TypeError, ValueError, OverflowError):
@@ -223,7 +226,7 @@ def predicted_text(label_type: LabelType, probabilities: np.ndarray) -> str:
 
 
 def split_labels(label: str) -> list[str]:
-  """The labels in a text such as "angry|short"; none in an empty one."""
+  """The labels in a text such as "angry|short"; [] for an empty one."""
   return [part.strip() for part in label.split(LABEL_SEPARATOR) if part.strip()]
 
 

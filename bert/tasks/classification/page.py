@@ -17,23 +17,22 @@ _MAX_POINTS = 2000  # More points make a scatter chart large, not clearer.
 
 @dataclasses.dataclass
 class ClassifiedSet:
-  """A task's Evaluation, as the report takes it."""
+  """A task's Evaluation, for the report."""
 
-  name: str  # Of the data set, such as "dev set".
-  label_type: Any  # A `LabelType` of `tasks.labels`.
-  results: Mapping[str, float]  # By metric, such as `eval_accuracy`.
-  label_ids: np.ndarray  # In the form of `label_type.predictions`.
-  probabilities: np.ndarray  # [rows, C]; of a regression, numbers [rows, 1].
-  losses: np.ndarray  # [rows].
-  examples: Sequence  # With `guid`, `text_a` and `text_b`.
-  uncalibrated: np.ndarray | None = None  # Probabilities before --calibrate.
-  suffix: str = ""  # Part of the names of its files.
-  # The metrics of the model that the training started from, each with that of
-  # this model; and the number of rows that they leave out, as their labels are
-  # new to that model.
+  name: str  # of the data set, such as "dev set"
+  label_type: Any  # a `label_types.LabelType`
+  results: Mapping[str, float]  # by metric, such as `eval_accuracy`
+  label_ids: np.ndarray  # in the form of `label_type.predictions`
+  probabilities: np.ndarray  # [rows, C]; for a regression, numbers [rows, 1]
+  losses: np.ndarray  # [rows]
+  examples: Sequence  # with `guid`, `text_a` and `text_b`
+  uncalibrated: np.ndarray | None = None  # probabilities before --calibrate
+  suffix: str = ""  # part of the names of its files
+  # Each metric of the initial model and of this model, and the number of rows
+  # left out because their labels are new to the initial model.
   initial: Mapping[str, tuple[float, float]] | None = None
   num_new: int = 0
-  can_balance: bool = False  # Whether to advise to give labels equal weight.
+  can_balance: bool = False  # whether to advise equal label weights
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -57,52 +56,52 @@ class ClassifiedSet:
     return counts
 
   def sample(self) -> verdict.Sample | None:
-    """The rows that the first metric rests on; None for a loss."""
+    """The rows behind the first metric; None for a loss."""
     name = next(iter(self.results), "").removeprefix("eval_")
     if name not in metrics.METRICS or name == "mse":
       return None
-    truth, found = self.label_ids, self.predictions
+    truth, predictions = self.label_ids, self.predictions
     metric = metrics.METRICS[name]
     return verdict.Sample(
       name,
       len(truth),
-      lambda rows: metric(truth[rows], found[rows]),
+      lambda rows: metric(truth[rows], predictions[rows]),
       baseline=self._baseline(metric),
       advice=self._advice(),
     )
 
   def _baseline(self, metric):
-    """The score of the usual label, or labels, for all rows."""
+    """The score of predicting the majority label, or labels, for all rows."""
     labels = self.label_type.labels
     if not labels:
       return None  # A constant has no correlation.
     if self.label_ids.ndim == 2:
-      name, usual = "the usual labels", self.label_ids.mean(axis=0) > 0.5
+      name, majority = "the usual labels", self.label_ids.mean(axis=0) > 0.5
     else:
-      usual = np.bincount(self.label_ids).argmax()
-      name = f"always {labels[usual]!r}"
-    always = np.broadcast_to(usual, self.label_ids.shape).astype(np.int64)
+      majority = np.bincount(self.label_ids).argmax()
+      name = f"always {labels[majority]!r}"
+    always = np.broadcast_to(majority, self.label_ids.shape).astype(np.int64)
     return name, metric(self.label_ids, always)
 
   def _advice(self):
     """The label with the lowest F1, if it is far below the others."""
     scores = self.details.get("labels", {})
-    known = {k: found for k, found in scores.items() if found["support"]}
-    if len(known) < 3:
+    occurring = {k: row for k, row in scores.items() if row["support"]}
+    if len(occurring) < 3:
       return ()
-    worst = min(known, key=lambda label: known[label]["f1"])
-    f1, support = known[worst]["f1"], known[worst]["support"]
-    if f1 > np.median([found["f1"] for found in known.values()]) - 0.1:
+    worst = min(occurring, key=lambda label: occurring[label]["f1"])
+    f1, support = occurring[worst]["f1"], occurring[worst]["support"]
+    if f1 > np.median([row["f1"] for row in occurring.values()]) - 0.1:
       return ()
-    mean = sum(found["support"] for found in known.values()) / len(known)
-    found = verdict.remedy(
+    mean = sum(row["support"] for row in occurring.values()) / len(occurring)
+    remedy = verdict.remedy(
       self.results,
       support < mean / 2 and self.can_balance,
       "add rows of it to the training set, and check their labels",
     )
     return (
       f"The label {worst!r} has an F1 of {f1:.2f} ({support:,} rows here): "
-      f"{found}.",
+      f"{remedy}.",
     )
 
   @property
@@ -189,7 +188,7 @@ def _calibration(key, evaluation):
 
 
 def _thresholds(evaluation):
-  """What is left, and correct, if a person answers what is less probable."""
+  """Coverage and accuracy if a person answers the less probable rows."""
   probabilities = evaluation.probabilities.max(axis=1)
   correct = evaluation.predictions == evaluation.label_ids
   rows = []
@@ -252,7 +251,7 @@ def _errors(evaluation):
     best = evaluation.probabilities.max(axis=1)
     columns["#probability"] = lambda row: html.number_cell(best[row])
   are = "are wrong"
-  if not evaluation.label_type.labels:  # Numbers are near or far.
+  if not evaluation.label_type.labels:  # Numbers rarely match exactly.
     are = "differ from the given number"
   count = len(evaluation.errors)
   text = f"{count:,} of {len(predictions):,} predictions {are}"
@@ -284,7 +283,7 @@ def _doubtful_labels(evaluation):
   if truth.ndim == 1:
     names = [labels[index] for index in truth]
     given = probabilities[np.arange(len(truth)), truth]
-  else:  # Whether each label is given, of which the least likely is shown.
+  else:  # Show the least probable label, given or not, of each row.
     each = np.where(truth, probabilities, 1 - probabilities)
     worst, given = each.argmin(axis=1), each.min(axis=1)
     names = [

@@ -1,4 +1,4 @@
-"""Classifiers in Hugging Face's format, whose output layer does everything."""
+"""Classifiers in Hugging Face's format: the output layer does all scaling."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bert.models import huggingface_config
 if TYPE_CHECKING:
   from bert.tasks.classification.task import ClassifierSettings
 
-# Hugging Face's names of our kinds of labels.
+# Our kinds of labels -> Hugging Face's names.
 PROBLEM_TYPES = {
   "classification": "single_label_classification",
   "multilabel": "multi_label_classification",
   "regression": "regression",
 }
 
-# A deviation should have at least this many steps of float32.
+# Minimum number of float32 steps per deviation.
 _LEAST_STEPS = 10_000
 
 
 def config_fields(settings: ClassifierSettings) -> dict:
-  """What config.json says of the labels."""
+  """The fields of config.json that describe the labels."""
   labels = huggingface_config.label_fields(settings.labels or ["LABEL_0"])
   return {**labels, "problem_type": PROBLEM_TYPES[settings.kind]}
 
@@ -35,7 +35,7 @@ def fold(
 ) -> ClassifierSettings:
   """Moves temperatures, and the scale of numbers, into the output layer.
 
-  It changes the weights in place, and returns the settings that are left.
+  Changes the weights in place, and returns the remaining settings.
   """
   if settings.temperatures:
     factors = np.float32(1) / np.float32(settings.temperatures)

@@ -1,4 +1,4 @@
-"""Tables of a classifier's predictions, of data sets and of lines of text."""
+"""Tables of a classifier's predictions for data sets and lines of text."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from bert.errors import UserError, plural
 from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import InputExample
 
-# Lines that are answered together.
+# Maximum number of lines per block.
 _MAX_LINES = 1024
 
 
@@ -46,7 +46,7 @@ def predictions_table(
 ) -> str:
   """A table of predictions [rows, C], with the ids and texts of the examples.
 
-  The labels of the examples may be shown as `given`.
+  `shows_given` adds the labels of the examples as the column `given`.
   """
   is_pair = any(example.text_b is not None for example in examples)
   names = header(label_type)
@@ -68,9 +68,9 @@ def answer_lines(
 ) -> None:
   """Writes a table of predictions for lines of text as they arrive.
 
-  A line of the reader, whose name is for messages, is a text, or two separated
-  by a tab. If the model reads pairs, empty lines at the end are ignored. A file
-  with a wrong line is not answered.
+  A line of the reader is a text, or two separated by a tab; `name` is for
+  messages. If the model reads pairs, empty lines at the end are ignored. If a
+  line of a file is wrong, nothing is answered.
   """
   task = model.task
   is_pair = bool(task.settings.is_pair)
@@ -108,9 +108,9 @@ def _without_empty_end(lines):
 def _parse(text: str, where: str, is_pair: bool) -> tuple[str, ...]:
   texts = tuple(text.split("\t"))
   if len(texts) != 1 + is_pair:
-    wanted = "two texts, separated by a tab" if is_pair else "one text"
+    expected = "two texts, separated by a tab" if is_pair else "one text"
     raise UserError(
       f"{where}: {plural(len(texts), 'text')}, separated by tabs; the model "
-      f"needs {wanted}, per line"
+      f"needs {expected}, per line"
     )
   return texts

@@ -1,6 +1,5 @@
-"""The models that a command of run_classifier.py trains or uses.
-
-There is one for each task and seed.
+"""The models that a command of run_classifier.py trains or uses, one for each
+task and seed.
 """
 
 import dataclasses
@@ -25,11 +24,11 @@ from bert.tasks.classification.initial_model import find_folder
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
 from bert.tasks.classification.task import ClassifierSettings
 
-# The name of the task of a user's own tables.
+# The name of the task for the user's own tables.
 CUSTOM = "custom"
 
 
-# Flags that a run of a trained model takes from its training by default.
+# Flags that default to their values in training if a trained model is used.
 RECALLED = (
   *("task_name", "text_a_column", "text_b_column", "label_column"),
   *("id_column", "header", "delimiter", "encoding"),
@@ -38,16 +37,16 @@ RECALLED = (
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """The training or use of one model; the rest is as the flags say."""
+  """The training or use of one model. The flags describe the rest."""
 
   task: str  # key of its processor
-  name: str  # of the task as GLUE writes it, or else its key
+  name: str  # of the task in GLUE's spelling, or else its key
   data_dir: str | None
   output_dir: str
   submission_dir: str  # of the files for GLUE's leaderboard
   seed: int
   init_checkpoint: str | None
-  splits: tuple[str, ...]  # the data that it needs
+  splits: tuple[str, ...]  # to read
 
 
 def make_runs(flags: Flags) -> list[Run]:
@@ -57,7 +56,7 @@ def make_runs(flags: Flags) -> list[Run]:
   tasks, in one subfolder per task.
   """
   tasks = find_tasks(flags.task_name)
-  # A task that another's model predicts comes after it.
+  # A task follows the task whose model predicts it.
   tasks.sort(key=lambda t: bool(t in glue.TASKS and glue.TASKS[t].model_of))
   runs = []
   for seed in range(flags.seed, flags.seed + flags.num_seeds):
@@ -69,14 +68,14 @@ def make_runs(flags: Flags) -> list[Run]:
 
 
 def find_tasks(names: Sequence[str]) -> list[str]:
-  """The keys of tasks by the names that a user gave; each key once."""
+  """The keys of the tasks that a user named, each once."""
   names = [
     task
     for name in names
     for task in (glue.GLUE_TASKS if name.lower() == "all" else [name])
   ]
-  known = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
-  return list(dict.fromkeys(glue.find_key(name, known) for name in names))
+  processors = {**glue.PROCESSORS, CUSTOM: tabular.TableProcessor}
+  return list(dict.fromkeys(glue.find_key(name, processors) for name in names))
 
 
 def _make_run(flags, tasks, task, folder, seed):
@@ -92,7 +91,7 @@ def _make_run(flags, tasks, task, folder, seed):
   init_checkpoint = flags.init_checkpoint
   splits = tuple(wanted_splits(flags))
   if row and row.model_of and glue.find_key(row.model_of) in tasks:
-    # The model of another task of this command predicts this one.
+    # The model of another task in this command predicts this task.
     own = os.path.join(folder, row.model_of, checkpoints.RELEASE_NAME)
     is_there = checkpoints.exists(own)
     if "train" in splits or is_there or not init_checkpoint:
@@ -122,26 +121,26 @@ def check_examples(flags: Flags, run: Run) -> None:
 def make_task(
   flags: Flags, run: Run, tokenizer: tokenization.FullTokenizer
 ) -> classification.ClassificationTask:
-  """The task of a Run; a trained model sets how texts are read."""
+  """The task of a Run; a trained model determines how texts are read."""
   folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
   trained = read_trained(folder)
   trains = "train" in run.splits
-  known = None if trains else trained
+  used = None if trains else trained
   if folder and not trains and (kind := task_file.read(folder)[0]):
     task_file.check_kind(folder, kind, classification.ClassificationTask.kind)
-  initial, initial_folder = known, None
-  if trains:  # A folder with earlier steps of this training does not count.
+  initial, initial_folder = used, None
+  if trains:  # Earlier steps of this training do not count.
     initial = read_trained(model_folder.weights_folder("", run.init_checkpoint))
     if initial:
       initial_folder = find_folder(run.init_checkpoint)
   seen = initial.seen() if initial else NO_ROWS
-  processor = _make_processor(flags, run, known, seen)
-  settings = (known or ClassifierSettings()).with_seen(seen)
-  label_type = _make_label_type(processor, known and known.label_type())
+  processor = _make_processor(flags, run, used, seen)
+  settings = (used or ClassifierSettings()).with_seen(seen)
+  label_type = _make_label_type(processor, used and used.label_type())
   continues = bool(checkpoints.training_checkpoints(run.output_dir))
   if trained and (continues or not trains):
     _check_labels(flags, label_type, trained, folder)
-    # A training that has an update left to make forgets them.
+    # Another update drops the temperatures.
     settings = dataclasses.replace(settings, temperatures=trained.temperatures)
   task = getattr(processor, "task", None)
   names = getattr(task, "metrics", label_type.default_metrics)
@@ -171,14 +170,14 @@ def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
   if not (folder and read_trained(folder)):
     return {}
   flags = run_record.recorded_flags(folder)
-  found = {name: flags[name] for name in RECALLED if name in flags}
-  if "task_name" in found:
-    found["task_name"] = [found["task_name"]]
-  return found
+  recalled = {name: flags[name] for name in RECALLED if name in flags}
+  if "task_name" in recalled:
+    recalled["task_name"] = [recalled["task_name"]]
+  return recalled
 
 
 def read_trained(folder: str | None) -> ClassifierSettings | None:
-  """The settings of the classifier in a folder; None if it holds none."""
+  """The settings of the classifier in a folder; None without one."""
   kind, _ = task_file.read(folder) if folder else (None, {})
   if kind != "classification":
     return None
@@ -191,7 +190,7 @@ def _make_processor(
   trained: ClassifierSettings | None = None,
   seen: SeenRows | None = NO_ROWS,
 ) -> DataProcessor:
-  """The processor of a run's task, for the rows that its model has seen."""
+  """The processor of a run's task; its model has seen the rows `seen`."""
   if run.task != CUSTOM:
     maker = glue.PROCESSORS[run.task]
     language = flags.xnli_language
@@ -222,14 +221,14 @@ def _make_label_type(processor, trained):
     if fault := label_types.fault_of(labels):
       raise ValueError(f"get_labels of {type(processor).__name__}: {fault}")
     return label_types.KINDS[kind](labels)
-  # The model's outputs are numbers in its own scale, whatever the task.
+  # The outputs of the model have their own scale, regardless of the task.
   if trained and trained.kind == kind:
     return trained
   if not isinstance(processor, tabular.TableProcessor):
     return label_types.Regression()
   numbers = [float(example.label) for example in processor.get_train_examples()]
-  # The computed deviation of equal numbers need not be 0, and that of others
-  # may be.
+  # Due to rounding, the deviation of equal numbers may not be 0, and that of
+  # others may be 0.
   are_equal = len(set(numbers)) < 2
   deviation = 1.0 if are_equal else np.std(numbers).item() or 1.0
   return label_types.Regression(np.mean(numbers).item(), deviation)
@@ -237,12 +236,13 @@ def _make_label_type(processor, trained):
 
 def _check_labels(flags, label_type, trained, folder):
   """Raises UserError if the model in `folder` was trained on other labels."""
-  found, wanted = (
+  trained_labels, task_labels = (
     f"{', '.join(map(str, t.labels))} ({t.kind})" for t in (trained, label_type)
   )
-  if found != wanted:
+  if trained_labels != task_labels:
     raise UserError(
       f"{os.path.join(folder, task_file.NAME)} has the labels "
-      f"{found}, but --task_name={','.join(flags.task_name)} has {wanted}; "
-      f"pass the task that the model was trained on, or another --output_dir"
+      f"{trained_labels}, but --task_name={','.join(flags.task_name)} has "
+      f"{task_labels}; pass the task that the model was trained on, or "
+      f"another --output_dir"
     )

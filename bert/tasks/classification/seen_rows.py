@@ -1,7 +1,7 @@
-"""The rows that a model and the models before it have seen, as hashes.
+"""Hashes of the rows that a model and its initial models have seen.
 
-task.json keeps them, so that a later training never evaluates on rows that an
-earlier one was trained on.
+task.json keeps them, so that a later training never evaluates on rows of an
+earlier one.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from bert.tasks.classification.examples import InputExample
 
 
 class SeenRows(NamedTuple):
-  """Hashes of the rows that were kept for evaluation, or trained on."""
+  """Hashes of the rows that were held out for evaluation, or trained on."""
 
   held_out: frozenset[bytes] = frozenset()
   trained_on: frozenset[bytes] = frozenset()
@@ -42,9 +42,9 @@ def row_hash(example: InputExample) -> bytes:
 def log_missing(
   name: str, rows: Iterable[InputExample], trained_on: frozenset[bytes]
 ) -> None:
-  """Warns if most rows that a model was trained on are not among the rows."""
+  """Warns if most rows that a model was trained on are missing from `rows`."""
   missing = trained_on
-  if trained_on:  # Otherwise no row needs a hash.
+  if trained_on:  # Otherwise skip the hashing.
     missing = trained_on.difference(map(row_hash, rows))
   if 2 * len(missing) > len(trained_on):
     logging.warning(

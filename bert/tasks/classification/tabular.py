@@ -25,10 +25,10 @@ from bert.tasks.classification.label_types import (
 )
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows, row_hash
 
-# Rows in which labels repeat, unless the column is a wrong one.
+# With this many rows, labels repeat, unless the column is the wrong one.
 _MANY_ROWS = 50
 
-# Flags that name columns, and the fields of an InputExample.
+# Flag of a column -> field of InputExample.
 _FIELDS = {
   "text_a_column": "text_a",
   "text_b_column": "text_b",
@@ -39,7 +39,7 @@ _FIELDS = {
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class TableProcessor(DataProcessor):
-  """Reads the data sets of a task from tables; fields are named as flags.
+  """Reads the data sets of a task from tables; its fields are named like flags.
 
   Each file is read once. Without a `dev_file`, a fraction of the training file
   is the development set. Spaces around labels are removed.
@@ -57,13 +57,13 @@ class TableProcessor(DataProcessor):
   header: bool = True
   delimiter: str | None = None
   encoding: str | None = None
-  kind: str = Classification.kind  # a key of `labels.KINDS`
+  kind: str = Classification.kind  # a key of `label_types.KINDS`
   dev_fraction: float = 0.1
   split_seed: int = 1  # of the fraction
   labels: Sequence[str] | None = None  # of the model that is used, if any
-  # The rows that this model, or the one that a training starts from, and the
-  # models before it have seen; None if not known. A fraction has none that they
-  # were trained on, and all that were held out.
+  # The rows that the model has seen, or the initial model of a training; None
+  # if unknown. A fraction has all rows that were held out, and no row that was
+  # trained on.
   seen: SeenRows | None = NO_ROWS
   data_dir: str | None = None  # of relative paths; methods ignore theirs
 
@@ -89,15 +89,15 @@ class TableProcessor(DataProcessor):
     return [] if self.dev_file else self._split[1]
 
   def log_data(self) -> None:
-    """Warns of rows that a training should have, or should not evaluate on."""
+    """Warns of rows missing for training, or unsuitable for evaluation."""
     if self.seen and self.train_file and self.labels is None:
       rows, trained_on = self._read("train"), self.seen.trained_on
       seen_rows.log_missing(self._path("train"), rows, trained_on)
     if self.seen is None and self.train_file and not self.dev_file:
       logging.warning(
-        "%s: the model may have been trained on some of the rows that it is "
-        "evaluated on, as its task.json does not name its rows; to evaluate on "
-        "other rows, pass --dev_file",
+        "%s: the model may have been trained on some of the rows for "
+        "evaluation, because its task.json does not list its training rows; "
+        "to evaluate on other rows, pass --dev_file",
         self._path("train"),
       )
 
@@ -119,21 +119,21 @@ class TableProcessor(DataProcessor):
   def _found_labels(self):
     frequencies = _frequencies(self._read("train"), self.kind)
     self._check_repeats(frequencies)
-    found = set(frequencies)
+    names = set(frequencies)
     needed = 1 if self.kind == Multilabel.kind else 2
-    if len(found) < needed:
+    if len(names) < needed:
       raise UserError(
         f"--label_column={self.label_column} of {self._path('train')} has "
-        f"{f'only the label {min(found)!r}' if found else 'no label'}, but "
+        f"{f'only the label {min(names)!r}' if names else 'no label'}, but "
         f"{self.kind} needs {needed} or more; pass another column or add rows"
       )
-    numbers = {name: as_number(name) for name in found}
+    numbers = {name: as_number(name) for name in names}
     if None in numbers.values():
-      return sorted(found)
-    return sorted(found, key=lambda name: (numbers[name], name))
+      return sorted(names)
+    return sorted(names, key=lambda name: (numbers[name], name))
 
   def _check_repeats(self, frequencies):
-    """Raises UserError if most rows have a label of their own, as ids are."""
+    """Raises UserError if most rows have a unique label, like an id."""
     count, alone = len(self._read("train")), 0
     if self.kind == Classification.kind:
       alone = sum(times == 1 for times in frequencies.values())
@@ -145,20 +145,20 @@ class TableProcessor(DataProcessor):
     raise UserError(
       f"--label_column={self.label_column} of {self._path('train')} has "
       f"{plural(len(frequencies), 'distinct value')} in "
-      f"{plural(count, 'row')}, and most rows have one of their own; pass "
+      f"{plural(count, 'row')}, and most rows have a unique one; pass "
       f"{remedy}"
     )
 
   def _path(self, set_type):
     file = getattr(self, f"{set_type}_file")
     if not file:
-      wanted = {
+      hints = {
         "train": "the file to train on",
         "dev": "the file to evaluate on, or the --train_file of the training, "
         "whose held-out rows are then used",
         "test": "the file to predict",
       }
-      raise UserError(f"--{set_type}_file is required; pass {wanted[set_type]}")
+      raise UserError(f"--{set_type}_file is required; pass {hints[set_type]}")
     is_relative = self.data_dir and "://" not in file
     return os.path.join(self.data_dir, file) if is_relative else file
 
@@ -177,10 +177,10 @@ class TableProcessor(DataProcessor):
     hashes = list(map(row_hash, examples))
     held_out = seen.held_out - seen.trained_on
     kept = [e for e, h in zip(examples, hashes, strict=True) if h in held_out]
-    known = seen.held_out | seen.trained_on
-    new = [e for e, h in zip(examples, hashes, strict=True) if h not in known]
+    used = seen.held_out | seen.trained_on
+    new = [e for e, h in zip(examples, hashes, strict=True) if h not in used]
     is_used = self.labels is not None and seen.trained_on
-    if not is_used:  # A training, or a model whose rows are not known.
+    if not is_used:  # A training, or a model whose rows are unknown.
       fraction, seed = self.dev_fraction, self.split_seed
       _, new = split_examples(new, self.kind, fraction, seed)
     in_dev = {*kept, *new}
@@ -189,12 +189,13 @@ class TableProcessor(DataProcessor):
     in_both = seen.held_out & seen.trained_on & {*hashes}
     left_out = plural(len(in_both), "held-out text")
     logging.info(
-      "%s: %s for training, %d for evaluation as there is no --dev_file%s%s",
+      "%s: %s for training, %d for evaluation, because there is no "
+      "--dev_file%s%s",
       self._path("train"),
       plural(len(train), "row"),
       len(dev),
       f"; {len(kept)} of them were held out before" if kept else "",
-      f"; left out, as also trained on: {left_out}" if in_both else "",
+      f"; left out, because also trained on: {left_out}" if in_both else "",
     )
     return train, dev
 
@@ -257,17 +258,17 @@ class TableProcessor(DataProcessor):
 def split_examples(
   examples: Sequence[InputExample], kind: str, dev_fraction: float, seed: int
 ) -> tuple[list[InputExample], list[InputExample]]:
-  """Splits examples for training and development, in their order.
+  """Splits examples into a training and a development set, keeping their order.
 
-  The split is stratified by label to within one example, by the rarest label
-  of an example with several. Examples whose label occurs once are for training,
-  unless too few others remain. Numbers are split at random.
+  The split is stratified by label to within one example; an example with
+  several labels counts for its rarest one. Examples with a unique label go to
+  training, unless too few others remain. Numbers are split at random.
 
-  Equal texts are in the same set, as one example with the label of the first; a
-  text that occurs more often than the development set is large is for training.
+  Equal texts go to the same set, as one example with the label of the first. A
+  text with more copies than the development set has room for goes to training.
 
-  The size of the development set is rounded up. Each set has an example, but a
-  single example is for training.
+  The size of the development set is rounded up. No set is empty, but a single
+  example goes to training.
   """
   groups = collections.defaultdict(list)
   for example in examples:
@@ -325,18 +326,18 @@ def log_doubtful_labels(
   """Warns of equal texts with different labels, and of labels like A and a."""
   if not label_type.labels:
     return
-  first, found, spellings = {}, [], collections.defaultdict(list)
+  first, doubtful, spellings = {}, [], collections.defaultdict(list)
   for example in train:
     earlier = first.setdefault(row_hash(example), example)
     pair = [{*_labels_of(e, label_type.kind)} for e in (earlier, example)]
     if pair[0] != pair[1]:
-      found.append((example, example.label, earlier, earlier.label))
-  if found:
+      doubtful.append((example, example.label, earlier, earlier.label))
+  if doubtful:
     logging.warning(
-      "%s of the training set with the texts of an earlier one, but another "
-      "label: that of %s is %r, and that of %s is %r",
-      plural(len(found), "row"),
-      *found[0],
+      "%s of the training set with the texts of an earlier row, but another "
+      "label: the label of %s is %r, and that of %s is %r",
+      plural(len(doubtful), "row"),
+      *doubtful[0],
     )
   for name in label_type.labels:
     spellings[name.casefold()].append(name)
@@ -350,7 +351,7 @@ def log_doubtful_labels(
 
 
 def _labels_of(example, kind):
-  """The labels of an example; none for a number."""
+  """The labels of an example; [] for a number."""
   if kind == Regression.kind:
     return []
   if kind == Multilabel.kind:

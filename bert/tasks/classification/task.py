@@ -48,23 +48,24 @@ from bert.tasks.classification.examples import (
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
 from bert.training import data_checks
 
-# Rows of a label, of which fewer would get too large a weight.
+# Labels with fewer rows would get too large a weight.
 _FEW_ROWS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierSettings(Settings):
-  """What a classifier must remember."""
+  """The settings that a classifier records."""
 
   kind: str = "classification"  # a key of `label_types.KINDS`
   labels: tuple[str, ...] = ()  # in the order of the outputs; none for numbers
   mean: float = 0.0  # with the deviation, the scale of numbers
   deviation: float = 1.0
   long_text: str = "head"  # one of `examples.LONG_TEXT`
-  is_pair: bool | None = None  # whether examples have two texts, if known
-  # Divide the logits, by --calibrate: one, or one for each of several labels.
+  is_pair: bool | None = None  # whether examples have two texts; None: unknown
+  # Divisors of the logits, from --calibrate: one, or one for each of several
+  # labels.
   temperatures: tuple[float, ...] = ()
-  # The rows that it and the models before it have seen, see `seen_rows`.
+  # The rows that the model and its initial models have seen; see `seen_rows`.
   held_out: str = ""
   trained_on: str = ""
   fixed = (
@@ -93,10 +94,10 @@ class ClassifierSettings(Settings):
         raise ValueError(f"{name} has no hashes: {error}") from error
 
   def seen(self) -> SeenRows | None:
-    """The rows that the model has seen; None if they are not known."""
+    """The rows that the model has seen; None if unknown."""
     decode = text_hashes.decode
-    found = SeenRows(decode(self.held_out), decode(self.trained_on))
-    return found if found.trained_on else None
+    rows = SeenRows(decode(self.held_out), decode(self.trained_on))
+    return rows if rows.trained_on else None
 
   def with_seen(self, seen: SeenRows | None):
     """Settings with the rows that a model has seen."""
@@ -124,7 +125,7 @@ class Prediction(NamedTuple):
   """The answer to an example."""
 
   logits: np.ndarray  # float [C], the mean over its rows
-  label: int | float | np.ndarray  # encoded; any value if it is not known
+  label: int | float | np.ndarray  # encoded; any value if unknown
 
 
 class ClassificationTask(Task):
@@ -135,8 +136,8 @@ class ClassificationTask(Task):
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
-    initial_folder: of the classifier that a training starts from, if there is
-      one; the report compares with it.
+    initial_folder: folder of the classifier that a training starts from, if
+      any; the report compares with it.
   """
 
   kind = "classification"
@@ -242,14 +243,14 @@ class ClassificationTask(Task):
     return {"logits": axes, "probabilities": axes}
 
   def soft_targets(self) -> dict[str, Sequence[int]]:
-    """The logits; the numbers of a regression, in any scale."""
+    """The logits; for a regression, the numbers, which may have any scale."""
     name = "logits" if self.labels else "probabilities"
     return {name: (self.label_type.num_outputs,)}
 
   def soft_loss(
     self, outputs: Mapping, features: Mapping, temperature: float
   ) -> tf.Tensor:
-    """The divergence of each row; of numbers, their squared error."""
+    """The divergence of each row; for a regression, the squared error."""
     if self.settings.kind == "classification":
       return super().soft_loss(outputs, features, temperature)
     if self.settings.kind == "multilabel":
@@ -268,7 +269,7 @@ class ClassificationTask(Task):
     return Prediction(logits, predictions[0]["label_ids"])
 
   def public(self, answer: Prediction) -> dict:
-    """`label`, `labels` and their `probabilities`; of a regression, `value`."""
+    """`label`, `labels` and their `probabilities`; or `value`, a number."""
     row = self.probabilities(answer)
     if not self.labels:
       return {"value": float(row[0])}  # It is rounded.
@@ -319,7 +320,7 @@ class ClassificationTask(Task):
     """Raises UserError if the model was trained on another number of texts."""
     on_pairs = self.settings.is_pair
     is_table = isinstance(self._processor, tabular.TableProcessor)
-    # A processor of a user's own may mix single texts and pairs.
+    # The user's own processor may mix single texts and pairs.
     if on_pairs is None or not (is_table or hasattr(self._processor, "task")):
       return
     if {e.text_b is not None for e in examples} == {not on_pairs}:
@@ -346,7 +347,7 @@ class ClassificationTask(Task):
   ) -> Iterator[list[Mapping]]:
     """Yields the rows of each example; logs how many were truncated."""
     count = truncated = 0
-    label_ids = []  # Of rows: the loss counts each window of a text.
+    label_ids = []  # Per row, because the loss counts each window of a text.
     for example in examples:
       rows = self._convert(example)
       count += 1
@@ -384,28 +385,31 @@ class ClassificationTask(Task):
       self._processor.log_data()
     for dev in row_sets.get("dev", ()):
       trained_on = self._seen_before.trained_on
-      if found := data_checks.find_seen(self, dev, trained_on):
+      if seen := data_checks.find_seen(self, dev, trained_on):
         logging.warning(
           "%s: the model that this run starts from was trained on %d of the "
           "%s, starting with %s; the metrics are too optimistic",
           self.name,
-          len(found),
+          len(seen),
           plural(len(dev.examples), "development example"),
-          found[0],
+          seen[0],
         )
 
   def before_updates(self, folder: str) -> None:
-    """Forgets the temperatures that were found with the weights of before."""
+    """Drops the temperatures; they were fitted to the old weights."""
     if self.settings.temperatures:
       self.settings = dataclasses.replace(self.settings, temperatures=())
       path = task_file.write(folder, self)
-      logging.info("%s: the calibration goes, because weights change", path)
+      logging.info(
+        "%s: dropped the calibration, because training changes the weights",
+        path,
+      )
 
   def data_hashes(self) -> dict[str, str]:
     return self._hashes
 
   def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
-    """The loss of each row, times the weight of its label."""
+    """The loss of each row, multiplied by the weight of its label."""
     return self.label_type.per_example_loss(
       outputs["logits"], features["label_ids"], self._label_weights
     )
@@ -415,14 +419,16 @@ class ClassificationTask(Task):
   def calibrate(self, answers: Iterable[Prediction]) -> None:
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
     before = np.array(self.settings.temperatures or 1.0)
-    found = calibration.fit_temperatures(logits * before, label_ids)
-    self.settings = dataclasses.replace(self.settings, temperatures=found)
-    shown = ", ".join(f"{value:.3g}" for value in found)
+    temperatures = calibration.fit_temperatures(logits * before, label_ids)
+    self.settings = dataclasses.replace(
+      self.settings, temperatures=temperatures
+    )
+    shown = ", ".join(f"{value:.3g}" for value in temperatures)
     logging.info("Calibrated with the temperature %s", shown)
-    if 1.0 in found:
+    if 1.0 in temperatures:
       logging.warning(
         "--calibrate: without errors, the development set does not show how "
-        "sure the model may be, so probabilities stay; calibrate on more rows"
+        "certain the model may be, so probabilities stay; use more rows"
       )
 
   def score(
@@ -481,9 +487,9 @@ class ClassificationTask(Task):
     logging.info("%s: %s", paths[-1], plural(len(predictions), "row"))
 
   def _submission(self, suffix, predictions):
-    """GLUE's file of predictions, if it has one: dict from path to text."""
+    """The file for GLUE's leaderboard, if any: dict from path to text."""
     task = getattr(self._processor, "task", None)
-    # A processor of a user's own may have other labels than its base class.
+    # The user's own processor may have other labels than its base class.
     has_its_labels = task and list(self.labels) == list(task.labels)
     if not (has_its_labels and task.submission):
       return {}
@@ -492,7 +498,7 @@ class ClassificationTask(Task):
     return {path: glue.submission_lines(task, predictions)}
 
   def section(self, key: str, evaluation: page.ClassifiedSet) -> str:
-    """The scores and errors, also of the model that the training began with."""
+    """The scores and errors, with a comparison with the initial model."""
     if self._initial_folder:
       evaluation.initial, evaluation.num_new = initial_model.scores(
         self._initial_folder,
@@ -505,7 +511,7 @@ class ClassificationTask(Task):
     new = evaluation.num_new
     left_out = f" (without {plural(new, 'row')} with labels that are new to it)"
     for name, (before, after) in (evaluation.initial or {}).items():
-      line = f"{evaluation.name}: {name} {after:.4f}; that of the initial model"
+      line = f"{evaluation.name}: {name} {after:.4f}; the initial model's value"
       logging.info("%s is %.4f%s", line, before, left_out if new else "")
     return page.section(key, evaluation)
 
@@ -513,9 +519,12 @@ class ClassificationTask(Task):
     self, folder: str, evaluations: Sequence[page.ClassifiedSet]
   ) -> None:
     """Writes dev_predictions.tsv, with the given labels."""
-    for found in evaluations:
-      path = os.path.join(folder, f"dev_predictions{found.suffix}.tsv")
+    for evaluation in evaluations:
+      path = os.path.join(folder, f"dev_predictions{evaluation.suffix}.tsv")
       table = prediction_files.predictions_table(
-        self.label_type, found.examples, found.probabilities, shows_given=True
+        self.label_type,
+        evaluation.examples,
+        evaluation.probabilities,
+        shows_given=True,
       )
       files.write_file(path, table)

@@ -14,13 +14,13 @@ from bert.tasks.classification.label_types import as_number
 
 
 class Pair(NamedTuple):
-  """Two texts of a close meaning, or a query and a document that answers it."""
+  """Two similar texts, or a query and a document that answers it."""
 
   where: str  # its file and line
   text_a: str
   text_b: str
-  negatives: tuple[str, ...] = ()  # look close to `text_a`, and are not
-  score: float | None = None  # how close both texts are; None if all pairs are
+  negatives: tuple[str, ...] = ()  # hard negatives of `text_a`
+  score: float | None = None  # None if all pairs are positive
 
   def after(self, query: str, document: str) -> Pair:
     """The pair with a prompt before its first text, and one before others."""
@@ -42,7 +42,7 @@ class Columns:
   text_b_column: str = "text_b"
   negative_column: str | None = None  # or several, separated by commas
   score_column: str | None = None
-  label_column: str | None = None  # 1 for texts of a close meaning, else 0
+  label_column: str | None = None  # 1 for texts with a close meaning, else 0
   header: bool = True
   delimiter: str | None = None
   encoding: str | None = None
@@ -71,7 +71,7 @@ def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
   numbers, is_label = [], columns.label_column is not None
   if split != "test":
     numbers = [*indices("score_column"), *indices("label_column")]
-  found = []
+  pairs = []
   for row, line in zip(table.rows, table.lines, strict=True):
     where = f"{path}:{line}"
     pair = Pair(
@@ -82,12 +82,12 @@ def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
     for index, flag in numbers:
       score = score_of(row[index], f"{where}: {flag}", is_label)
       pair = pair._replace(score=score)
-    found.append(pair)
-  return found
+    pairs.append(pair)
+  return pairs
 
 
 def _negatives(row, indices, where):
-  """Yields the negatives of a row, of which some cells may be empty."""
+  """Yields the negatives of a row; empty cells are skipped."""
   for index, flag in indices:
     value = row[index]
     for text in value if isinstance(value, list) else [value]:
@@ -96,7 +96,7 @@ def _negatives(row, indices, where):
 
 
 def score_of(value: object, cell: str, is_label: bool = False) -> float:
-  """The score or label in a cell."""
+  """The score or label in a cell; UserError for another value."""
   number = as_number(value)
   if number is None or (is_label and number not in (0, 1)):
     raise tables.wrong_cell(cell, value, "0 or 1" if is_label else "a number")

@@ -20,12 +20,12 @@ from bert.tasks.embeddings.vectors import Features
 
 Write = Callable[[Sequence[Features]], None]
 
-# Size limit of the values and rows that are computed together. With a large
-# model, or if they are long, SORTED_ROWS texts would need gigabytes.
+# Size limit of the values and rows of a window. With a large model or long
+# texts, SORTED_ROWS texts would need gigabytes.
 WINDOW_BYTES = 2**27
 
-# About the size of a word piece in a row of the model's input: its string, its
-# id, and their places in lists.
+# Approximate bytes of a word piece in an input row: its string, its id, and
+# their list entries.
 PIECE_BYTES = 128
 
 
@@ -39,8 +39,8 @@ def read_texts(
   of its line, from 1, before the block is yielded.
   """
   if files.is_remote(path) or os.path.isfile(path):
-    # The file is read twice, because an error in a late line would otherwise
-    # come after hours of computation.
+    # Read the file twice: an error in a late line would otherwise be reported
+    # only after hours of computation.
     number = 0
     for number, line in enumerate(text_files.read_lines(path), 1):
       check(text_files.text_or_pair(line), number)
@@ -86,7 +86,7 @@ def windows(
 
 
 def format_of(path: str) -> str:
-  """The format that the extension of a file means; default: jsonl."""
+  """The format of a file's extension; default: jsonl."""
   name = os.path.basename(path.lower().removesuffix(".gz"))
   _, dot, extension = name.rpartition(".")
   return extension if dot and extension in _WRITERS else "jsonl"
@@ -131,7 +131,7 @@ def open_features(path: str, model: LoadedModel) -> Iterator[Write]:
 
 
 class _Unseekable(io.RawIOBase):
-  """A file in which no format tries to seek, as remote files cannot."""
+  """A file that reports it cannot seek, because remote files cannot."""
 
   def __init__(self, file):
     self._file = file
@@ -236,7 +236,7 @@ def _parquet_writer(file, model):
       table["values"] = [row.values.reshape(-1) for row in rows]
     writer.write_table(pyarrow.table(table, schema))
 
-  # Compression hardly reduces such numbers; a dictionary does reduce tokens.
+  # Such numbers hardly compress; a dictionary does reduce tokens.
   with pyarrow.parquet.ParquetWriter(
     file, schema, compression="none", use_dictionary=["tokens.list.element"]
   ) as writer:

@@ -1,6 +1,6 @@
 """Losses of vectors of texts, which compare the rows of a batch.
 
-All take vectors of length 1, so that their products are cosines.
+All take vectors of length 1, so their products are cosines.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def compute(
   scores: tf.Tensor,
   is_labeled: tf.Tensor | None = None,
 ) -> tf.Tensor:
-  """The loss of a batch, a scalar, without regard to `dimensions`.
+  """The loss of a batch, a scalar; ignores `dimensions`.
 
   See `ranking` for `vectors` and `text_ids`; `scores` are float [B], and
   `is_labeled` is 0 for rows to ignore, else 1, integer [B]; None if all count.
@@ -89,20 +89,20 @@ def similarity_divergence(
   scale: float,
   temperature: float,
 ) -> tf.Tensor:
-  """How differently student and teacher compare the texts of a batch, [B].
+  """How much student and teacher differ in comparing a batch's texts, [B].
 
   The cosines of a text with all others of the batch, times `scale`, are the
   logits of a softmax. The loss of a row is the mean over its texts of
   T^2 KL(teacher, student). Vectors of student and teacher are never compared
-  with each other, so `targets`, those of the teacher, may have another size.
+  with each other, so `targets`, the teacher's vectors, may have another size.
   """
   flat = (tf.reshape(x, [-1, x.shape[-1]]) for x in (vectors, targets))
-  found, wanted = (scale * tf.matmul(x, x, transpose_b=True) for x in flat)
+  student, teacher = (scale * tf.matmul(x, x, transpose_b=True) for x in flat)
   ids = tf.reshape(text_ids, [-1])
   is_other = (ids[:, tf.newaxis] != ids) & (ids != 0)
   counts = tf.cast((ids != 0) & tf.reduce_any(is_other, axis=1), tf.float32)
   losses = counts * distillation.divergence(
-    found, wanted, temperature, is_other
+    student, teacher, temperature, is_other
   )
   totals, counts = (
     tf.reduce_sum(tf.reshape(x, tf.shape(text_ids)), axis=1)
@@ -121,14 +121,14 @@ def ranking(
   """In-batch negatives: each text must find its partner among all (scalar).
 
   The cross-entropy of a softmax over the partners of all rows, and all hard
-  negatives (Henderson et al. 2017, section 4). Candidates that are the partner
-  again, or another partner of the same text, are left out.
+  negatives (Henderson et al. 2017, section 4). Candidates that equal the
+  partner, or are another partner of the same text, are excluded.
 
   Args:
     vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
     text_ids: integer [B, 2 + N]: equal texts have equal ids; 0 is no text.
     scale, both_ways: see `Training`; the mean of both ways counts.
-    is_labeled: see `compute`. The texts of other rows are no candidates.
+    is_labeled: see `compute`. The texts of other rows are not candidates.
   """
   queries, partners = vectors[:, 0], vectors[:, 1]
   query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
@@ -138,25 +138,25 @@ def ranking(
   same_query, same_partner = (
     ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
   )
-  known = (same_query | same_partner) & ~is_own
+  excluded = (same_query | same_partner) & ~is_own
   if is_labeled is not None:
-    known |= (is_labeled == 0) & ~is_own
+    excluded |= (is_labeled == 0) & ~is_own
   no_negative = partner_ids[:, tf.newaxis] == negative_ids
   no_negative |= negative_ids == 0
   loss = _softmax_loss(
     scale
     * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
-    tf.concat([known, no_negative], axis=1),
+    tf.concat([excluded, no_negative], axis=1),
     is_labeled,
   )
   if not both_ways:
     return loss
   backward = scale * tf.matmul(partners, queries, transpose_b=True)
-  return (loss + _softmax_loss(backward, known, is_labeled)) / 2.0
+  return (loss + _softmax_loss(backward, excluded, is_labeled)) / 2.0
 
 
 def _softmax_loss(logits, excluded, is_labeled):
-  """The mean cross-entropy; candidate i is the right one of row i."""
+  """The mean cross-entropy; candidate i is the target of row i."""
   logits += tf.where(excluded, layers.MASKED_SCORE, 0.0)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.range(tf.shape(logits)[0]), logits=logits
@@ -165,7 +165,7 @@ def _softmax_loss(logits, excluded, is_labeled):
 
 
 def _mean(losses, is_labeled):
-  """The mean of the losses of rows that have a label; 0 if none has."""
+  """The mean loss of labeled rows; 0 if there are none."""
   if is_labeled is None:
     return tf.reduce_mean(losses)
   weights = tf.cast(is_labeled, tf.float32)

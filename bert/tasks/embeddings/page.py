@@ -7,18 +7,18 @@ import numpy as np
 
 from bert.reports import html, training_page
 
-_MAX_ROWS = 30  # Of each table.
-_SHOWN = 200  # Characters of a text.
+_MAX_ROWS = 30  # per table
+_SHOWN = 200  # characters per text
 
 
 class Query(NamedTuple):
-  """A query, and what was found for it."""
+  """A query and its search results."""
 
   text: str
-  corpus: Sequence[str]  # All documents.
-  relevant: Mapping[int, float]  # Grades of relevant documents, by number.
-  scores: np.ndarray  # The cosines of the best documents, best first.
-  documents: np.ndarray  # Their numbers.
+  corpus: Sequence[str]  # all documents
+  relevant: Mapping[int, float]  # grades of relevant documents, by number
+  scores: np.ndarray  # cosines of the best documents, best first
+  documents: np.ndarray  # numbers of these documents
 
   @property
   def rank(self) -> int | None:
@@ -53,8 +53,8 @@ def section(key: str, evaluation: Any) -> str:
 def _queries(title, queries, count):
   rows = []
   for query in queries[:_MAX_ROWS]:
-    wanted = max(query.relevant, key=query.relevant.get)
-    cells = [query.text, query.corpus[wanted], query.corpus[query.documents[0]]]
+    best = max(query.relevant, key=query.relevant.get)
+    cells = [query.text, query.corpus[best], query.corpus[query.documents[0]]]
     rank = str(query.rank or f"> {len(query.documents)}")
     rows.append([html.row_head(rank), *map(_text, cells)])
   which = "a relevant" if title == "Hits" else "no relevant"

@@ -1,4 +1,4 @@
-"""Search among documents: what is sought, what is found, and its metrics.
+"""Search among documents: queries, results and metrics.
 
 read("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
 """
@@ -26,7 +26,7 @@ METRICS = (*("mrr_at_10", "ndcg_at_10"), *(f"recall_at_{k}" for k in RECALLS))
 
 Vectors = Mapping[str, np.ndarray]  # From a text to its vector [D].
 
-# Queries that are compared with the corpus at a time, and documents.
+# Numbers of queries and of documents that are compared at a time.
 _QUERIES, _DOCUMENTS = 256, 16384
 
 # The flags of the files to search.
@@ -35,7 +35,7 @@ FILES = ("queries_file", "corpus_file", "qrels_file")
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:
-  """Queries, and the documents among which theirs are sought."""
+  """Queries, and the documents to search."""
 
   queries: Sequence[str]
   corpus: Sequence[str]
@@ -52,7 +52,7 @@ class Retrieval:
 
 @dataclasses.dataclass
 class Ranked(Evaluation):
-  """The Evaluation of vectors; what is found is for the report."""
+  """The Evaluation of vectors, with search results for the report."""
 
   found: Sequence[page.Query] = ()
   scored: Sequence[page.Scored] = ()
@@ -74,17 +74,17 @@ def of_pairs(pairs: Sequence[data.Pair]) -> Retrieval:
 
 
 def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
-  """A test set in the layout of BEIR; other queries are left out."""
+  """A test set in the layout of BEIR; queries without qrels are left out."""
   queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
   numbers = {name: number for number, name in enumerate(corpus)}
   relevant = {}
   table = _table(qrels_file, _QRELS)
   for where, row in table.named_rows():
     ids = [tables.text_of(row[name], f"{where}: {name}") for name in _QRELS[:2]]
-    for name, known, file in zip(
+    for name, texts_by_id, file in zip(
       ids, (queries, corpus), (queries_file, corpus_file), strict=True
     ):
-      if name not in known:
+      if name not in texts_by_id:
         raise UserError(
           f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
           f"or remove it"
@@ -111,15 +111,15 @@ def _table(path, names):
 
 
 def _texts_by_id(path):
-  found, places = {}, {}
+  texts, locations = {}, {}
   for where, row in _table(path, (_ID, _TEXT)).named_rows():
     name = tables.text_of(row[_ID], f"{where}: {_ID}")
-    tables.note_id(name, where, places)
+    tables.note_id(name, where, locations)
     title, text = map(tables.as_text, (row.get(_TITLE), row[_TEXT]))
     if title and text is not None:
       text = f"{title} {text}".strip()
-    found[name] = tables.text_of(text or row[_TEXT], f"{where}: {_TEXT}")
-  return found
+    texts[name] = tables.text_of(text or row[_TEXT], f"{where}: {_TEXT}")
+  return texts
 
 
 def top_k(
@@ -129,24 +129,24 @@ def top_k(
 
   Of equal products, the document with the lower number comes first.
   """
-  found = []
+  hits = []
   for start in range(0, len(queries), _QUERIES):
     part = queries[start : start + _QUERIES]
     best = Best(len(part), k)
     for first in range(0, len(corpus), _DOCUMENTS):
       best.add(first, part @ corpus[first : first + _DOCUMENTS].T)
-    found += best.hits
-  return found
+    hits += best.hits
+  return hits
 
 
-def metrics_of(found: Sequence[page.Query]) -> dict[str, float]:
+def metrics_of(queries: Sequence[page.Query]) -> dict[str, float]:
   """Means over the queries: MRR@10, nDCG@10, and recall@k.
 
-  They are those of trec_eval, where nDCG takes the grades themselves as gains.
+  As in trec_eval, the gains of nDCG are the grades themselves.
   """
   values = {name: [] for name in METRICS}
   discounts = 1.0 / np.log2(np.arange(2, 12))
-  for query in found:
+  for query in queries:
     gains = np.array([query.relevant.get(n, 0.0) for n in query.documents])
     first = np.flatnonzero(gains[:10])
     values["mrr_at_10"].append(1.0 / (1 + first[0]) if len(first) else 0.0)
@@ -163,7 +163,7 @@ def metrics_of(found: Sequence[page.Query]) -> dict[str, float]:
 def find(
   vectors: Vectors, searched: Retrieval, size: int | None = None
 ) -> list[page.Query]:
-  """What each query finds with the vectors of texts, cut to a size."""
+  """The search results of each query, by the vectors of texts cut to a size."""
   texts = searched.queries, searched.corpus
   queries, corpus = (_unit_vectors(vectors, part, size) for part in texts)
   hits = top_k(queries, corpus, max(RECALLS))

@@ -45,7 +45,7 @@ from bert.tasks.embeddings.vectors import (
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"
 
-_UNIT_VECTORS = "unit_vectors"  # Among the outputs.
+_UNIT_VECTORS = "unit_vectors"  # key of the cached vectors among the outputs
 
 TEXT = "text"  # The axis of the texts of a row.
 
@@ -54,10 +54,10 @@ class EmbeddingTask(VectorTask):
   """Trains and evaluates vectors.
 
   Args:
-    settings: with a pooling. The prompts of the names QUERY_PROMPTS and
-      DOCUMENT_PROMPTS are put before the texts.
+    settings: with a pooling. The prompts named in QUERY_PROMPTS and
+      DOCUMENT_PROMPTS are prepended to the texts.
     pairs: the Pairs of each split.
-    searched: to evaluate on, instead of the Pairs.
+    searched: the Retrieval to evaluate on, instead of the Pairs.
   """
 
   name = "embeddings"
@@ -76,7 +76,7 @@ class EmbeddingTask(VectorTask):
     paths: Mapping[str, str] | None = None,
   ):
     super().__init__(settings, tokenizer, paths)
-    self.inputs = self.inputs[:2]  # The prompt is that of the column.
+    self.inputs = self.inputs[:2]  # The column determines the prompt.
     self.training = training or Training()
     self._prompts = [
       settings.prompt_text(settings.prompt_of(*names))
@@ -98,7 +98,7 @@ class EmbeddingTask(VectorTask):
     self.metrics = ("spearman",) if self._is_scored else retrieval.METRICS
     counts = (len(pair.negatives) for pair in train)
     self._num_texts = 2 + max(counts, default=0)
-    self._ids = {}  # Of the texts in training.
+    self._ids = {}  # text -> id, in training
     self._teacher_size = None
 
   @classmethod
@@ -130,7 +130,7 @@ class EmbeddingTask(VectorTask):
   # Data.
 
   def examples(self, split: str) -> dict[str, Sequence]:
-    """The Pairs to train on; for other splits their different texts."""
+    """The Pairs to train on; for other splits, the distinct texts."""
     pairs = self._pairs.get(split, ())
     if split == "train":
       return {"": pairs}
@@ -153,7 +153,7 @@ class EmbeddingTask(VectorTask):
       logging.info("Training on %s with %s", *counts)
 
   def rows(self, example: Pair | str, is_training: bool) -> list[dict]:
-    """The row of a pair, with the sequences [T, S]; or that of a text, [S]."""
+    """The row of a pair, with sequences [T, S]; or of a text, with [S]."""
     if isinstance(example, str):
       return [self.text_row(example)]
     pair = example.after(*self._prompts)
@@ -193,7 +193,7 @@ class EmbeddingTask(VectorTask):
     (self._teacher_size,) = self.vector_shape(model.config)
 
   def reading_with(self, other: EmbeddingTask) -> EmbeddingTask:
-    """The same task with the word pieces and prompts of another model."""
+    """A copy of this task with the tokenizer and prompts of another model."""
     reader = super().reading_with(other)
     fields = {n: getattr(other.settings, n) for n in ("prompts", "prompt")}
     reader.settings = dataclasses.replace(self.settings, **fields)
@@ -206,7 +206,7 @@ class EmbeddingTask(VectorTask):
   def soft_loss(
     self, outputs: dict, features: Mapping, temperature: float
   ) -> tf.Tensor:
-    """How differently vectors of length 1 compare the texts, float [B]."""
+    """The divergence in comparing the texts by unit vectors, float [B]."""
     targets = ops.TensorOps().unit_length(features[PREFIX + "vectors"])
     ids, scale = features[_TEXT_IDS], self.training.scale
     losses = [
@@ -218,7 +218,7 @@ class EmbeddingTask(VectorTask):
     return tf.add_n(losses) / len(losses)
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    """The vectors of all texts, of which a row of training has several."""
+    """The vectors of all texts; a training row has several texts."""
     texts = {
       name: modeling.reshape_to_matrix(features[name])
       for name in records.SEQUENCES
@@ -235,7 +235,7 @@ class EmbeddingTask(VectorTask):
     return tf.add_n(losses) / len(losses)
 
   def _unit_vectors(self, outputs):
-    """The vectors cut to each of the sizes, to length 1."""
+    """The vectors cut to each of the sizes, scaled to length 1."""
     if _UNIT_VECTORS not in outputs:  # Both losses share them.
       vectors, unit_length = outputs["vectors"], ops.TensorOps().unit_length
       sizes = self.training.dimensions or (vectors.shape[-1],)
@@ -256,7 +256,7 @@ class EmbeddingTask(VectorTask):
     return whole
 
   def _score(self, vectors, size):
-    results, found, scored = {}, [], []
+    results, hits, scored = {}, [], []
     if self._is_scored:
       pairs = self._pairs["dev"]
       cosines = retrieval.cosines(vectors, pairs, size)
@@ -264,11 +264,11 @@ class EmbeddingTask(VectorTask):
       results["spearman"] = metrics.spearman(scores, cosines)
       scored = list(map(page.Scored, pairs, cosines.tolist()))
     if self._retrieval:
-      found = retrieval.find(vectors, self._retrieval, size)
-      results |= retrieval.metrics_of(found)
+      hits = retrieval.find(vectors, self._retrieval, size)
+      results |= retrieval.metrics_of(hits)
     results = {f"eval_{name}": value for name, value in results.items()}
-    counts = {"queries": len(found)} if found else {"pairs": len(scored)}
-    return Ranked(results, counts=counts, found=found, scored=scored)
+    counts = {"queries": len(hits)} if hits else {"pairs": len(scored)}
+    return Ranked(results, counts=counts, found=hits, scored=scored)
 
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[np.ndarray]
@@ -287,7 +287,7 @@ class EmbeddingTask(VectorTask):
 
 
 def _settings_of_run(flags, model):
-  """The settings of the flags, or else of the initial or trained model."""
+  """The settings of the flags, or else of the model."""
   trained = model.settings(VectorTask, is_required=False)
   folder = model.folder
   if not folder or task_file.read(folder)[0] != VectorTask.kind:

@@ -1,9 +1,9 @@
 """Feature vectors of texts from the layers of a trained encoder.
 
 model = bert.load("uncased_L-12_H-768_A-12", task="vectors", pooling="none")
-(found,) = model.answers(["Jim Henson was a puppeteer"])
-found.tokens  # ["[CLS]", "jim", "henson", "was", ...]
-found.values  # float32 [tokens, layers, H]
+(features,) = model.answers(["Jim Henson was a puppeteer"])
+features.tokens  # ["[CLS]", "jim", "henson", "was", ...]
+features.values  # float32 [tokens, layers, H]
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WORD = re.compile("[\v\f\x1c-\x1f\x85]*\\S[\\S\v\f\x1c-\x1f\x85]*")
 
 
 def parse_layers(text: str, num_layers: int) -> tuple[int, ...]:
-  """The layers in the value of a flag, such as -1,-2, for a model's number."""
+  """Parses the value of --layers, such as "-1,-2"."""
   parts = [part.strip() for part in text.split(",")]
   layer_indices(parts, num_layers)
   return tuple(map(int, parts))
@@ -51,8 +51,8 @@ class Features:
   """The features of a text, or a pair."""
 
   tokens: list[str]  # its word pieces, with [CLS] and [SEP]
-  # The index of the first piece of each word between white space; -1 if it was
-  # cut off, or consists of characters that the tokenizer drops.
+  # The index of the first piece of each word between white space; -1 for a word
+  # that was cut off, or of characters that the tokenizer drops.
   orig_to_tok_map: list[int]
   values: np.ndarray | None  # [tokens, layers, H]; None if pooled
   # [H], or [layers * H] for concatenated layers; None if not pooled.
@@ -65,57 +65,57 @@ class VectorSettings(Settings):
   """How texts become vectors; see docs/features.md."""
 
   layers: tuple[int, ...] = (-1,)  # -1 is the highest, 0 the lowest
-  # "none" gives a vector of each token and layer; the others one of the text.
-  # "pooled" disregards `layers`.
+  # "none": a vector per token and layer; the others: one per text. "pooled"
+  # ignores `layers`.
   pooling: str = "mean"
   # How pooling combines the layers of a token. "concat" keeps their order.
   layer_combination: str = "last"
   normalize: bool = False  # with pooling, to length 1; zeros stay zeros
-  # From mean, max and mean_sqrt_len. A text of nothing else gets zeros.
+  # from mean, max and mean_sqrt_len; a text without other tokens gets zeros
   exclude_special: bool = False
-  # With "mean_windows", a token has the vector of the window that shows most
-  # around it, and a text the mean of its windows.
+  # With "mean_windows", the vector of a token is from the window with most
+  # context around it, and that of a text is the mean over its windows.
   long_text: str = "head"
-  dtype: str = "float32"  # of the results; `precision` is of the computation
-  # Names and texts that the model expects before others: ("query", "query: ").
+  dtype: str = "float32"  # of the results, not of the computation
+  # Names and texts of the model's prompts, such as ("query", "query: ").
   prompts: tuple[tuple[str, str], ...] = ()
-  prompt: str = ""  # name of the one for inputs that name no other, if any
+  prompt: str = ""  # name of the default prompt, if any
 
   def check(self) -> None:
     super().check()
-    for name, known in (
+    for name, choices in (
       ("pooling", POOLINGS),
       ("layer_combination", LAYER_COMBINATIONS),
       ("long_text", LONG_TEXT),
       ("dtype", (*DTYPES, "float64")),
     ):
       value = getattr(self, name)
-      check_known(f"--{name}={value}", value, known)
+      check_known(f"--{name}={value}", value, choices)
     self.prompt_text()
 
   def prompt_text(self, name: str = "") -> str:
     """The text of a prompt; without a name, that of `prompt`."""
-    name, known = name or self.prompt, dict(self.prompts)
+    name, prompts = name or self.prompt, dict(self.prompts)
     if name:
-      check_known(f"prompt={name!r}", name, known)
-    return known.get(name, "")
+      check_known(f"prompt={name!r}", name, prompts)
+    return prompts.get(name, "")
 
   def prompt_of(self, *names: str) -> str:
-    """The first of some names that is a prompt of the model, or `prompt`."""
-    known = dict(self.prompts)
-    return next((name for name in names if name in known), self.prompt)
+    """The first of these names that is a prompt of the model, or `prompt`."""
+    prompts = dict(self.prompts)
+    return next((name for name in names if name in prompts), self.prompt)
 
 
 class _Read(NamedTuple):
   """A text as the model reads it."""
 
   features: Features  # without numbers
-  rows: list[dict]  # that show it
+  rows: list[dict]  # of its windows
   sources: list[tuple[int, int, int]]  # row, start and end of all its tokens
 
 
 class VectorTask(Task):
-  """Vectors of texts and pairs, by an encoder without a task of its own."""
+  """Vectors of texts and pairs, from an encoder without a head."""
 
   kind = "vectors"
   Settings = VectorSettings
@@ -133,7 +133,7 @@ class VectorTask(Task):
       self.inputs = (*self.inputs, Field("prompt", default=""))
 
   def vector_shape(self, config: modeling.BertConfig) -> tuple[int, ...]:
-    """Of a token's values, (layers, H), or of a text's vector."""
+    """The shape of a token's values, (layers, H), or of a text's vector."""
     size, count = config.hidden_size, len(self.settings.layers)
     if not self.is_pooled:
       return (count, size)
@@ -166,11 +166,11 @@ class VectorTask(Task):
     return _Read(Features(tokens, words, None, None, was_cut), rows, sources)
 
   def _windows(self, texts, shares):
-    """The rows that show a text, or both texts of a pair, in windows.
+    """The rows of a text or a pair, in windows.
 
-    A pair has as many rows as its text with more windows; those of the other
-    text are repeated. Also returns the (row, start, end) of the tokens that,
-    joined, are those of the whole texts; repeated windows count once.
+    A pair has as many rows as its text with more windows; windows of the other
+    text are repeated. Also returns (row, start, end) of the token ranges that
+    make up the whole texts; repeated windows count once.
     """
     windows = [
       sequences.overlapping_windows(len(text), share, share // 2 or 1)
@@ -238,8 +238,8 @@ class VectorTask(Task):
     parts = [row["vectors"] for row in predictions]
     array = parts[0] if len(parts) == 1 else self._join(parts, example.sources)
     field = "vector" if self.is_pooled else "values"
-    found = {field: self._converted(array)}
-    return dataclasses.replace(example.features, **found)
+    fields = {field: self._converted(array)}
+    return dataclasses.replace(example.features, **fields)
 
   def _join(self, parts, sources):
     """The values [tokens, L, H], or the vector [H*], of texts in windows."""
@@ -252,9 +252,9 @@ class VectorTask(Task):
     )
 
   def _converted(self, array):
-    """An array in `dtype`, and no view, which would keep the whole batch."""
+    """An array in `dtype`; not a view, which would keep the whole batch."""
     dtype = self.settings.dtype
-    with np.errstate(over="raise"):  # Rather than infinite numbers.
+    with np.errstate(over="raise"):  # Do not return infinite numbers.
       return array.astype(dtype, copy=array.base is not None)
 
   def public(self, answer: Features) -> dict:
@@ -271,9 +271,9 @@ def align(
   pieces, starts = [], []
   if tokenizer.splits_words:
     for word in _WORD.findall(text):
-      found = tokenizer.tokenize(word)
-      starts.append(len(pieces) if found else -1)
-      pieces += found
+      of_word = tokenizer.tokenize(word)
+      starts.append(len(pieces) if of_word else -1)
+      pieces += of_word
     return pieces, starts
   pieces, spans = tokenizer.tokenize(text), tokenizer.offsets(text)
   begins = [start for start, _ in spans]
@@ -287,9 +287,9 @@ def align(
 
 
 def layer_indices(layers: Sequence[int | str], num_layers: int) -> list[int]:
-  """The layers from 0 of a model of `num_layers`, where -1 is the highest."""
-  known = {str(i): i % num_layers for i in range(-num_layers, num_layers)}
-  indices = [known.get(str(layer)) for layer in layers]
+  """Converts layers, where -1 is the highest, to indices from 0."""
+  by_name = {str(i): i % num_layers for i in range(-num_layers, num_layers)}
+  indices = [by_name.get(str(layer)) for layer in layers]
   if None in indices or len(set(indices)) < len(indices):
     raise UserError(
       f"--layers={','.join(map(str, layers))} must be different layers from "

@@ -1,11 +1,10 @@
-"""What a pre-trained model predicts: masked words, and next sentences.
+"""The predictions of a pre-trained model: masked words and next sentences.
 
     model = bert.load("uncased_L-12_H-768_A-12", task="fill_mask")
     model("The capital of France is [MASK].")["text"]
 
-The model is asked as it was trained (Devlin et al. 2019, section 3.1). Scores
-of whole texts are those of Salazar et al. (2020), "Masked Language Model
-Scoring".
+The inputs are those of pre-training (Devlin et al. 2019, section 3.1). Whole
+texts are scored as in Salazar et al. (2020), "Masked Language Model Scoring".
 """
 
 import dataclasses
@@ -26,7 +25,7 @@ from bert.tasks.pretraining import task
 
 @dataclasses.dataclass(frozen=True)
 class MaskSettings(Settings):
-  """What is listed."""
+  """The number of predictions to list."""
 
   top_k: int = 5  # number of pieces for each [MASK]
 
@@ -120,29 +119,29 @@ class MaskTask(Task):
     )
 
   def answers(self, examples: Sequence[Row], compute: Callable) -> list[Filled]:
-    """What the model says about texts.
+    """The predictions for texts.
 
-    Several masks are filled one after another, the surest first, so that each
-    piece takes those before into account; the listed pieces are predicted
-    before any is filled.
+    Several masks are filled one after another, the most certain first, so each
+    piece takes earlier ones into account. The listed pieces are predicted
+    before any mask is filled.
     """
     first = self._ask(examples, compute)
     filled = []
-    for row, found in zip(examples, first, strict=True):
+    for row, at_positions in zip(examples, first, strict=True):
       masks, words = [], []
       if row.masks:
-        masks = [self._candidates(answer) for answer in found]
+        masks = [self._candidates(answer) for answer in at_positions]
       else:
         words = masked_text.scored_words(
           (piece for piece in row.pieces if piece not in self._ends),
-          (float(answer["log_prob"]) for answer in found[1:]),
+          (float(answer["log_prob"]) for answer in at_positions[1:]),
           self.tokenizer,
           self._continuations,
         )
       count = len(row.ids) - self.tokenizer.special.count(1 + row.is_pair)
       follows = None
       if self._is_paired and row.is_pair:
-        follows = float(found[0]["next_sentence"])
+        follows = float(at_positions[0]["next_sentence"])
       filled.append(Filled(row.text, masks, words, count, follows))
     self._fill(filled, examples, first, compute)
     return filled
@@ -183,7 +182,7 @@ class MaskTask(Task):
     return list(sequences.groups_of(compute(flat), map(len, positions)))
 
   def _fill(self, filled, rows, answers, compute):
-    """Fills the masks of all rows, one of each at a time."""
+    """Fills the masks of all rows, one mask per row at a time."""
     pieces = {i: {} for i, row in enumerate(rows) if row.masks}
     answers = dict(enumerate(answers))
     while open_rows := [i for i in pieces if rows[i].masks]:
@@ -191,18 +190,18 @@ class MaskTask(Task):
         again = self._ask([rows[i] for i in open_rows], compute)
         answers = dict(zip(open_rows, again, strict=True))
       for i in open_rows:
-        row, found = rows[i], answers[i]
+        row, outputs = rows[i], answers[i]
         best = max(
-          range(len(found)), key=lambda k: found[k]["probabilities"][0]
+          range(len(outputs)), key=lambda k: outputs[k]["probabilities"][0]
         )
         position = row.masks.pop(best)
-        row.ids[position] = int(found[best]["ids"][0])
+        row.ids[position] = int(outputs[best]["ids"][0])
         pieces[i][position] = self._piece(row.ids[position])
       answers = {}
     for i, by_position in pieces.items():
-      found = [piece for _, piece in sorted(by_position.items())]
+      words = [piece for _, piece in sorted(by_position.items())]
       filled[i].text = masked_text.replaced(
-        filled[i].text, found, self.tokenizer, self._continuations
+        filled[i].text, words, self.tokenizer, self._continuations
       )
 
   def _candidates(self, answer):
@@ -211,11 +210,11 @@ class MaskTask(Task):
 
 
 def _check_heads(model):
-  """Whether the checkpoint has the next-sentence head, too."""
+  """Whether the checkpoint also has the next-sentence head."""
   prefix = checkpoints.find_checkpoint(model.checkpoint)
-  known = checkpoints.Checkpoint(prefix, weights_only=True)
+  checkpoint = checkpoints.Checkpoint(prefix, weights_only=True)
   shapes = task.variable_shapes(model.config)
-  missing = [name for name in shapes if name not in known]
+  missing = [name for name in shapes if name not in checkpoint]
   if any(name.startswith("cls/predictions") for name in missing):
     raise UserError(
       f"{prefix} has no {missing[0]}: it is not a pre-trained model with its "

@@ -15,7 +15,7 @@ class Example(NamedTuple):
   context: str
   question: str  # may be empty, or the beginning of all choices
   choices: list[str]  # two or more
-  label: int | None = None  # the index of the right one, if it is known
+  label: int | None = None  # the index of the right one; None: unknown
 
 
 def read_examples(path: str, is_labeled: bool) -> list[Example]:
@@ -58,7 +58,7 @@ def _example(where, row, is_swag, is_labeled):
 
 
 def _label(where, value, count):
-  """The index that a label gives; UserError unless it is one of `count`."""
+  """The index in a label; UserError unless it is from 0 to `count` - 1."""
   try:
     label = int(value)
   except (TypeError, ValueError, OverflowError):

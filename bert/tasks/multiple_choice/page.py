@@ -1,4 +1,4 @@
-"""report.html of multiple choice: curves, accuracy, and the surest errors."""
+"""report.html of multiple choice: curves, accuracy, and confident errors."""
 
 from typing import Any
 

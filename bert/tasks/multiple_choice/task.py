@@ -1,6 +1,6 @@
 """Multiple choice: a vector scores each of several continuations.
 
-Devlin et al. (2019), section 4.4. Each choice is a sequence of its own, `[CLS]
+Devlin et al. (2019), section 4.4. Each choice is a separate sequence, `[CLS]
 context [SEP] question choice [SEP]`. Its score is the product of the pooled
 output and a vector; a softmax runs over the choices of a row.
 """
@@ -38,7 +38,7 @@ def make_row(
   context = tokenizer.tokenize(example.context)
   question = tokenizer.tokenize(example.question)
   for choice in example.choices:
-    if not choice.strip():  # It only fills up a list, and gets no probability.
+    if not choice.strip():  # Padding of a list of choices.
       for values in columns.values():
         values.append([0] * max_seq_length)
       continue
@@ -47,7 +47,7 @@ def make_row(
     kept_a, kept_b = sequences.share_room(
       len(context), len(question) + len(pieces), room
     )
-    # If only the end were cut, a long question would leave no choice.
+    # Truncate both: a long question would otherwise leave no choice.
     kept, asked = sequences.share_room(len(pieces), len(question), kept_b)
     text_b = question[:asked] + pieces[:kept]
     row = sequences.input_row(tokenizer, context[:kept_a], text_b)
@@ -90,10 +90,10 @@ class MultipleChoiceTask(Task):
   ):
     super().__init__(settings, tokenizer, paths)
     self._examples = {
-      split: read_examples(found, split != "test")
-      if isinstance(found, str)
-      else found
-      for split, found in self.paths.items()
+      split: read_examples(source, split != "test")
+      if isinstance(source, str)
+      else source
+      for split, source in self.paths.items()
     }
     counts = (len(e.choices) for es in self._examples.values() for e in es)
     self._num_choices = max(counts, default=1)
@@ -106,7 +106,7 @@ class MultipleChoiceTask(Task):
     return Example("", context, question, list(choices))
 
   def rows(self, example: Example, is_training: bool) -> list[dict]:
-    """The row of an example, padded to the most choices of all."""
+    """The row of an example, padded to the largest number of choices."""
     row = make_row(example, self.tokenizer, self.settings.max_seq_length)
     for name in records.SEQUENCES:
       missing = self._num_choices - len(row[name])
@@ -126,7 +126,7 @@ class MultipleChoiceTask(Task):
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """The scores of the choices [B, N], and their probabilities."""
-    # The padding of a row with fewer choices gets no probability.
+    # Padding choices get no probability.
     is_choice = ops.take(features["input_mask"], 0)
     scores = ops.output_layer(bert.get_pooled_output(), 1)
     scores = ops.reshaped(scores, is_choice)
@@ -147,19 +147,21 @@ class MultipleChoiceTask(Task):
 
   def answer(self, example: Example, predictions: Sequence[Mapping]) -> Choices:
     (row,) = predictions
-    found = row["probabilities"].tolist()
-    if example is not None:  # A row is padded to the most choices.
-      found = (found + [0.0] * len(example.choices))[: len(example.choices)]
-    return Choices(example, found, float(row.get("losses", 0.0)))
+    probabilities = row["probabilities"].tolist()
+    if example is not None:  # The row has the largest number of choices.
+      probabilities = (probabilities + [0.0] * len(example.choices))[
+        : len(example.choices)
+      ]
+    return Choices(example, probabilities, float(row.get("losses", 0.0)))
 
   def public(self, answer: Choices) -> dict:
-    """The likeliest `choice`, from 0, and the `probabilities` of all."""
+    """The most probable `choice`, from 0, and the `probabilities` of all."""
     row = answer.probabilities
     return {"choice": row.index(max(row)), "probabilities": row}
 
   def describe(self, answer: Choices) -> str:
-    found = zip(answer.probabilities, answer.example.choices, strict=True)
-    return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(found)[::-1])
+    pairs = zip(answer.probabilities, answer.example.choices, strict=True)
+    return "\n".join(f"{p:6.1%}  {text}" for p, text in sorted(pairs)[::-1])
 
   # Training.
 
@@ -168,8 +170,8 @@ class MultipleChoiceTask(Task):
 
   def data_hashes(self) -> dict[str, str]:
     return {
-      split: content_hash(example[1:] for example in found)
-      for split, found in self._examples.items()
+      split: content_hash(example[1:] for example in examples)
+      for split, examples in self._examples.items()
     }
 
   def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
@@ -199,7 +201,7 @@ class MultipleChoiceTask(Task):
 
 @dataclasses.dataclass
 class ScoredChoices:
-  """An Evaluation, as the report takes it; answers are as `Choices`."""
+  """An Evaluation for the report; `answers` are tuples as `Choices`."""
 
   name: str
   answers: list[tuple[Example, list[float], float]]

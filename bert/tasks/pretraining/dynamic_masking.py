@@ -22,10 +22,11 @@ def dynamic_masking(
 ) -> Callable[[Mapping[str, tf.Tensor], tf.Tensor], dict[str, tf.Tensor]]:
   """Returns a function that masks batches, for the functions of `inputs`.
 
-  The masks of a row are drawn from (seed, ordinal), its number in the whole
-  training. So each epoch has new masks, and a continued training has the same
-  masks as one that was not interrupted. `instances` explains the arguments.
-  Masked features have `masked_lm_positions`, `_ids` and `_weights` [B, P].
+  The masks of a row are drawn from (seed, ordinal), where the ordinal is its
+  number in the whole training. So each epoch has new masks, and a resumed
+  training has the same masks as an uninterrupted one. `instances` explains the
+  arguments. The function adds `masked_lm_positions`, `masked_lm_ids` and
+  `masked_lm_weights` [B, P].
   """
   special = tokenizer.special
   pieces = list(tokenizer.vocab)
@@ -52,7 +53,7 @@ def dynamic_masking(
 
 
 def _mask_batch(mask_row, max_predictions_per_seq, features, ordinals):
-  """A masked batch; `mask_row` masks ids in place, returns where and which."""
+  """Masks a batch; `mask_row` masks ids in place, returns positions, labels."""
   input_ids = features["input_ids"]
   shape = [input_ids.shape[0], max_predictions_per_seq]
 

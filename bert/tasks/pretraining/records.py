@@ -1,4 +1,4 @@
-"""The files of records that a pre-training reads, by its flags."""
+"""The record files of a pre-training, from its flags."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from bert.flags.values import Flags
 
 
 def record_flags(flags: Flags) -> dict[str, str]:
-  """The flag for the records of each split, "train" and "dev", in use."""
+  """The flag for the records of each split in use, "train" and "dev"."""
   flag_of = {"train": "input_file"} if flags.do_train else {}
   if flags.do_eval or flags.eval_steps:
     is_given = bool(flags.eval_input_file)
@@ -17,42 +17,42 @@ def record_flags(flags: Flags) -> dict[str, str]:
 
 
 def find_records(flags: Flags) -> dict[str, list[str]]:
-  """The files of records by the flag that names them; empty ones left out."""
-  found = {}
+  """The record files by flag, without empty files."""
+  paths_by_flag = {}
   for name in record_flags(flags).values():
     paths = flags.find_files(name)
     flags.refuse_pipes(name, paths)
-    found[name] = record_files.without_empty(paths)
-  return found
+    paths_by_flag[name] = record_files.without_empty(paths)
+  return paths_by_flag
 
 
 def check_layout(
   flags: Flags, files: Mapping[str, Sequence[str]]
 ) -> record_files.Layout:
-  """The layout of all files, which the other flags must match."""
+  """The layout of all files; UserError unless the other flags match it."""
   layouts = {
     path: record_files.describe(path)
     for paths in files.values()
     for path in paths
   }
   first, layout = next(iter(layouts.items()))
-  for path, found in layouts.items():
-    if found != layout:
+  for path, other in layouts.items():
+    if other != layout:
       raise UserError(
-        f"{first} has {_in_words(layout)}, but {path} has {_in_words(found)}; "
+        f"{first} has {_in_words(layout)}, but {path} has {_in_words(other)}; "
         f"pass files that were made with the same settings"
       )
   sizes = {"max_seq_length": layout.max_seq_length}
   if layout.max_predictions_per_seq:  # Words are masked.
     sizes["max_predictions_per_seq"] = layout.max_predictions_per_seq
-  wanted = {"dynamic_masking": len(sizes) == 1, **sizes}
-  for name, value in wanted.items():
+  expected = {"dynamic_masking": len(sizes) == 1, **sizes}
+  for name, value in expected.items():
     if flags[name] != value:
-      found = f"{first} was made for --{name}={value}; pass that"
+      problem = f"{first} was made for --{name}={value}; pass that value"
       if name == "dynamic_masking":
         state = "not masked" if value else "masked already"
-        found = f"the words of {first} are {state}; pass --{name}={value}"
-      raise UserError(f"--{name}={flags[name]}, but {found}")
+        problem = f"the words of {first} are {state}; pass --{name}={value}"
+      raise UserError(f"--{name}={flags[name]}, but {problem}")
   return layout
 
 

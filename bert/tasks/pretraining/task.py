@@ -139,7 +139,8 @@ class PretrainingTask(Task):
   """Masked words and next sentences, from files of records.
 
   Args:
-    read: by split, "train" and "dev", what returns its RecordFiles.
+    read: dict from split, "train" or "dev", to a function that returns its
+      RecordFiles.
     next_sentence_prediction: whether the records have next-sentence labels.
     max_eval_rows: number of records to evaluate on; None for all.
     mask_batch: masks batches as they are read; see `dynamic_masking`.
@@ -179,7 +180,7 @@ class PretrainingTask(Task):
       )
     spec = instances.feature_spec(*layout)
 
-    @functools.cache  # The same files are read once.
+    @functools.cache  # Reads the same files only once.
     def read(*names):
       records = record_files.RecordFiles(names, spec, vocab_size)
       count = plural(len(records), "record")
@@ -200,13 +201,13 @@ class PretrainingTask(Task):
     return task
 
   def __getstate__(self):
-    # Another process that measures steps for --dry_run reads no records.
+    # A process that measures steps for --dry_run reads no records.
     return {**vars(self), "_read": {}, "_mask_batch": None}
 
   def row_sets(self, split: str) -> list[RowSet]:
     read, mask = self._read[split], self._mask_batch
-    found, is_training = read(), split == "train"
-    count = len(found)
+    records, is_training = read(), split == "train"
+    count = len(records)
     if not is_training:
       count = min(count, self._max_eval_rows or count)
     return [RowSet(split, "", None, count, read=read, transform=mask)]
@@ -234,8 +235,8 @@ class PretrainingTask(Task):
   def head(self, ops, bert, features: Mapping) -> dict:
     """The logits of masked words, and loss and accuracy of each prediction."""
     del ops
-    # A batch is cut to its longest row, and other programs may fill positions
-    # up with ones behind that.
+    # A batch is cut to its longest row, and records of other programs may fill
+    # up `masked_lm_positions` with positions after that.
     last = modeling.get_shape_list(features["input_ids"])[1] - 1
     positions = tf.minimum(features["masked_lm_positions"], last)
     logits = masked_lm_logits(
@@ -276,11 +277,11 @@ class PretrainingTask(Task):
     """The accuracy of both objectives."""
     is_right = outputs["masked_lm_accuracy"]
     weights = features["masked_lm_weights"]
-    found = {"masked LM accuracy": weighted_mean(is_right, weights)}
+    scalars = {"masked LM accuracy": weighted_mean(is_right, weights)}
     if "next_sentence_accuracy" in outputs:
       mean = tf.reduce_mean(outputs["next_sentence_accuracy"])
-      found["next sentence accuracy"] = mean
-    return found
+      scalars["next sentence accuracy"] = mean
+    return scalars
 
   def answer(self, example: None, predictions: Sequence[dict]) -> dict:
     return predictions[0]

@@ -1,10 +1,10 @@
-"""The teacher of a pre-training: it computes in each step, on its batch.
+"""The teacher of a pre-training, which computes its targets in each step.
 
-The student learns the teacher's probabilities of masked words, and of pairs of
-layers hidden states (Sanh et al. 2019, "DistilBERT"; of another width, Jiao et
-al. 2020, "TinyBERT"), scores of attention (TinyBERT), or relations (Wang et al.
-2020, "MiniLM"). Masks may differ from epoch to epoch, so nothing is computed
-before.
+The student learns the teacher's probabilities of masked words. From pairs of
+layers, it may also learn hidden states (Sanh et al. 2019, "DistilBERT"; for
+another width, Jiao et al. 2020, "TinyBERT"), attention scores (TinyBERT), or
+relations (Wang et al. 2020, "MiniLM"). Masks may differ between epochs, so
+nothing is computed in advance.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bert.models import checkpoints
 from bert.models.resolve import resolve
 from bert.tasks.pretraining import task as pretraining
 
-# What a layer of the student learns from one of the teacher.
+# What a layer of the student can learn from a layer of the teacher.
 TARGETS = ("hidden", "attention", "relations")
 
-# Takes a student's hidden states to the width of its teacher's. By this name it
-# is no part of the model that training leaves.
+# Projects hidden states of the student to the width of the teacher. By its
+# name, the variable is not part of the trained model.
 PROJECTION = "distillation/projection"
 
-# Keeps the length of a vector from being 0.
+# Avoids a division by zero.
 _EPSILON = 1e-6
 
 
@@ -42,10 +42,10 @@ class PretrainingTeacher(distillation.Distillation):
   `hash` identifies its weights.
 
   Args:
-    model_dir: its folder, or its name; see `downloads.local_path`.
+    model_dir: its folder or its name; see `downloads.local_path`.
     config, tokenizer: the student's.
-    layers: pairs of a layer of the student and one of the teacher, which become
-      alike in the `targets`.
+    layers: pairs of a student layer and the teacher layer from which it learns
+      the `targets`.
     weight, temperature: see Distillation.
     precision: see BertModel.
   """
@@ -86,17 +86,17 @@ class PretrainingTeacher(distillation.Distillation):
         f"the same"
       )
     for index, other in self.layers:
-      known = config.num_hidden_layers, own.num_hidden_layers
-      if not (0 <= index < known[0] and 0 <= other < known[1]):
+      counts = config.num_hidden_layers, own.num_hidden_layers
+      if not (0 <= index < counts[0] and 0 <= other < counts[1]):
         raise UserError(
           f"--distill_layers={index}:{other}: the student has the layers 0 to "
-          f"{known[0] - 1}, and the teacher 0 to {known[1] - 1}"
+          f"{counts[0] - 1}, and the teacher 0 to {counts[1] - 1}"
         )
     if self.layers:
       self._check_targets(flag, config)
 
   def _check_targets(self, flag, config):
-    """Raises UserError unless layers of both can be compared."""
+    """Raises UserError unless the layers of both models can be compared."""
     heads = self.config.num_attention_heads
     for target in self._targets:
       check_known(f"--distill_targets={target}", target, TARGETS)
@@ -123,8 +123,8 @@ class PretrainingTeacher(distillation.Distillation):
   ) -> tf.Tensor:
     """The soft loss of each masked position, [B, P].
 
-    It is the divergence of the probabilities, and for each pair of layers their
-    distance in the row. `bert` and the outputs of the head are the student's.
+    It is the divergence of the probabilities, plus the distance of each pair of
+    layers in the row. `bert` and `outputs` are the student's.
     """
     del task
     positions = outputs["masked_lm_positions"]
@@ -150,7 +150,7 @@ class PretrainingTeacher(distillation.Distillation):
     return losses
 
   def _distances(self, bert, teacher, mask):
-    """Yields how far pairs of layers are apart in each target, float [B]."""
+    """Yields the distance of each pair of layers in each target, float [B]."""
     heads = self.config.num_attention_heads
     for pair in self.layers:
       both = list(zip((bert, teacher), pair, strict=True))
@@ -167,11 +167,11 @@ class PretrainingTeacher(distillation.Distillation):
 
 
 def hidden_distance(x: tf.Tensor, y: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-  """How far the hidden states of each row are apart, float [B].
+  """The distance of the hidden states of each row, float [B].
 
-  Of equal width: one minus their mean cosine. Otherwise, the mean squared
-  difference of x W and y, where the matrix W is trained with the student, and
-  all pairs of layers share it (Jiao et al. 2020, equation 8).
+  With equal width, it is one minus their mean cosine. Otherwise, it is the mean
+  squared difference of x W and y, where W is trained with the student and
+  shared by all pairs of layers (Jiao et al. 2020, equation 8).
 
   Args:
     x, y: float [B, S, H], where H may differ; y has no gradient.
@@ -198,7 +198,7 @@ def projections(
 ) -> list[tf.Tensor]:
   """Queries, keys and values of a layer, each float [B, N, S, D].
 
-  N may be another number of heads than the model's.
+  `num_heads`, N, may differ from the model's.
   """
   x, weights = model.inputs[layer], model.blocks[layer][0].attention
   parts = modeling.projections(x, x, weights, num_heads)
@@ -218,8 +218,10 @@ def score_distance(
       differ; y has no gradient.
     mask: integer [B, S], 0 at padding.
   """
-  found, wanted = (_products(query, key) for query, key, _ in (x, y))
-  squares = tf.reduce_mean(tf.square(found - tf.stop_gradient(wanted)), axis=1)
+  student, teacher = (_products(query, key) for query, key, _ in (x, y))
+  squares = tf.reduce_mean(
+    tf.square(student - tf.stop_gradient(teacher)), axis=1
+  )
   mask = tf.cast(mask, tf.float32)
   pairs = mask[:, :, tf.newaxis] * mask[:, tf.newaxis]
   return tf.reduce_sum(squares * pairs, [1, 2]) / tf.reduce_sum(pairs, [1, 2])
@@ -228,17 +230,17 @@ def score_distance(
 def relation_distance(
   x: Sequence[tf.Tensor], y: Sequence[tf.Tensor], mask: tf.Tensor
 ) -> tf.Tensor:
-  """How far relations between positions are apart in each row, float [B].
+  """The distance of the relations between positions in each row, float [B].
 
-  Wang et al. (2020), equations 5 to 8: KL(y, x) of the distributions of
-  attention, and of those of values over values, each the mean over heads and
-  positions. See `score_distance` for x, y and the mask.
+  Wang et al. (2020), equations 5 to 8: KL(y, x) of the attention distributions,
+  and of the value relations, each averaged over heads and positions. See
+  `score_distance` for x, y and the mask.
   """
   losses, keys = 0.0, mask[:, tf.newaxis, tf.newaxis]
   for i, j in ((0, 1), (2, 2)):
-    found, wanted = (_products(part[i], part[j]) for part in (x, y))
-    wanted = tf.stop_gradient(wanted)
-    losses += distillation.divergence(found, wanted, 1.0, keys)
+    student, teacher = (_products(part[i], part[j]) for part in (x, y))
+    teacher = tf.stop_gradient(teacher)
+    losses += distillation.divergence(student, teacher, 1.0, keys)
   return _mean_of_row(tf.reduce_mean(losses, axis=1), mask)
 
 

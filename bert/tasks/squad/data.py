@@ -31,11 +31,11 @@ FIRST_UNIQUE_ID = 1_000_000_000
 BLANKS = " \t\r\n\u202f"
 _WORD = re.compile(f"[^{BLANKS}]+")
 
-# The original trains on all pieces of the answer's words if its own are not
-# among them. Words have at most about as many.
+# The original trains on all pieces of the answer's words if the answer's own
+# pieces are not among them. Words rarely have more pieces than this.
 _MOST_PIECES = 16
 
-# Words whose pieces are cached, about 100 MB.
+# Number of words whose pieces are cached, about 100 MB.
 _MAX_CACHED_WORDS = 2**18
 
 
@@ -44,13 +44,13 @@ class ReadingSettings:
   """How questions and paragraphs are read; lengths are in pieces."""
 
   max_seq_length: int = 384  # of a window, S
-  # Between the starts of two windows; no gap follows a shorter window.
+  # Distance between the starts of two windows, at most the room in a window.
   doc_stride: int = 128
   max_query_length: int = 64  # longer questions are truncated
   version_2_with_negative: bool = False  # whether questions may have no answer
 
   def room_for_text(self, query_length: int, num_special: int = 3) -> int:
-    """Number of a paragraph's pieces that fit beside a question."""
+    """Number of pieces of a paragraph that fit beside a question."""
     room = self.max_seq_length - query_length - num_special
     if room < 2:
       raise UserError(
@@ -91,13 +91,13 @@ class SquadExample:
   qas_id: str  # unique in its file
   question_text: str
   doc_tokens: list[str] = dataclasses.field(repr=False)  # of the paragraph
-  # The answer to train on: "" and -1 if there is none.
+  # The answer to train on; "" and -1 without one.
   orig_answer_text: str | None = None
   start_position: int | None = None  # index of its first word
   end_position: int | None = None  # index of its last word
   is_impossible: bool = False  # whether the paragraph does not answer it
   _: dataclasses.KW_ONLY
-  # Shared by its questions. Default: the words with blanks between them.
+  # Shared by its questions. Default: the words, separated by blanks.
   paragraph: Paragraph | None = dataclasses.field(default=None, repr=False)
   answers: Sequence[str] = ()  # all reference answers
   answer_starts: Sequence[int | None] = ()  # in the paragraph, if known
@@ -115,19 +115,19 @@ class InputFeatures:
   example_index: int
   doc_span_index: int  # among the windows of the question
   tokens: list[str]
-  # From each position of a piece of the paragraph to the index of its word, and
-  # to whether no other window shows more context of the piece.
+  # Position of each piece of the paragraph -> index of its word, and whether no
+  # other window shows more context of the piece.
   token_to_orig_map: dict[int, int]
   token_is_max_context: dict[int, bool]
   input_ids: list[int]  # [S], padded with 0
   input_mask: list[int]  # [S], 1 for pieces and 0 for padding
   segment_ids: list[int]  # [S], 0 for the question and 1 for the paragraph
-  # Of the answer's first and last piece, 0 unless the window has all of it;
-  # None for prediction.
+  # Positions of the answer's first and last piece; 0 unless the window has all
+  # of it, None for prediction.
   start_position: int | None = None
   end_position: int | None = None
   is_impossible: bool | None = None
-  # The Pieces of the paragraph, if they are at hand, and the window's first.
+  # The Pieces of the paragraph, if known, and the index of the window's first.
   pieces: Pieces | None = dataclasses.field(
     default=None, repr=False, compare=False
   )
@@ -154,10 +154,9 @@ def read_squad_examples(
 ) -> list[SquadExample]:
   """The questions of a JSON file, plain or gzipped (.gz), in order.
 
-  Training uses the first answer of a question. As in the original, it leaves
-  out a question whose answer is not found at its `answer_start`; unlike there,
-  also one whose answer is empty. `on_text` is called with the file's text, in
-  UTF-8.
+  Training uses the first answer of a question. As in the original, it skips a
+  question whose answer is not at its `answer_start`; unlike the original, also
+  one whose answer is empty. `on_text` is called with the file's text in UTF-8.
   """
   examples, lost, locations = [], [], {}
   for where, question, paragraph in _questions(input_file, on_text):
@@ -173,7 +172,7 @@ def read_squad_examples(
       examples.append(example)
   if lost:
     logging.warning(
-      "%s: leaving out %s whose answer is not found at its answer_start; the "
+      "%s: skipping %s whose answer is not found at its answer_start; the "
       "first is %s, answer %r",
       input_file,
       plural(len(lost), "question"),
@@ -209,13 +208,13 @@ def _questions(path, on_text):
 
 
 def _get(where, parent, key, *types):
-  """The value of a key, which must have one of the types, in an object."""
+  """The value of a key in an object; UserError if it has none of the types."""
   value = parent.get(key) if isinstance(parent, dict) else None
   # isinstance would accept a bool as an int.
   if type(value) not in types:
-    found = "missing" if value is None else shortened(json.dumps(value))
+    shown = "missing" if value is None else shortened(json.dumps(value))
     raise UserError(
-      f'{where}: "{key}" is {found}, not {strict_json.TYPE_NAMES[types[0]]}; '
+      f'{where}: "{key}" is {shown}, not {strict_json.TYPE_NAMES[types[0]]}; '
       f"pass a file in SQuAD's layout"
     )
   # Half of a surrogate pair, which UTF-8 cannot represent, becomes "?".
@@ -282,8 +281,8 @@ class Pieces:
 
   def __init__(self, paragraph, tokenize, tokenizer):
     self._paragraph, self._tokenizer = paragraph, tokenizer
-    # `words` has the index of each piece's word; `starts` that of each word's
-    # first piece, or the next piece if it has none, and the number of pieces.
+    # `words` has the index of each piece's word. `starts` has the index of each
+    # word's first piece, or of the next piece, and the number of pieces.
     self.tokens, self.words, self.starts = [], [], [0]
     if tokenizer.splits_words:
       self._split_words(tokenize)
@@ -299,7 +298,7 @@ class Pieces:
       self.starts.append(len(self.tokens))
 
   def _split_text(self):
-    """Blanks between words are in pieces, or are pieces."""
+    """Splits a text whose pieces may contain, or be, blanks between words."""
     words = self._paragraph
     self.tokens = self._tokenizer.tokenize(words.context)
     begins = [start for start, _ in self.offsets]
@@ -341,7 +340,7 @@ class WindowMaker:
   def __call__(
     self, example: SquadExample, is_training: bool
   ) -> list[InputFeatures]:
-    """The windows of a question; for training, with the answer's positions."""
+    """The windows of a question; in training, with the answer's positions."""
     tokenizer, settings = self._tokenizer, self._settings
     if example.doc_tokens is not self._doc_tokens:
       self._doc_tokens = example.doc_tokens
@@ -366,8 +365,8 @@ def _answer_span(example, pieces, tokenizer):
   """Indices of the first and the last piece of the answer.
 
   Its words may contain more than the answer: "(1895-1943)." contains "1895". If
-  the answer's own pieces occur among those of its words, they are the span: the
-  occurrence at the answer's offset, if that is known, or else the first.
+  the answer's own pieces occur among the pieces of its words, they are the
+  span: the occurrence at the answer's offset, if known, or else the first.
   """
   first = pieces.starts[example.start_position]
   last = pieces.starts[example.end_position + 1] - 1
@@ -388,7 +387,7 @@ def _answer_span(example, pieces, tokenizer):
 
 
 def _pieces_inside(example, pieces, first, last):
-  """The first and the last of some pieces with characters of the answer."""
+  """The first and last piece, of these, with characters of the answer."""
   start = example.answer_starts[0]
   end = start + len(example.orig_answer_text)
   spans = pieces.offsets
@@ -415,7 +414,7 @@ def _set_positions(features, answer, offset):
 
 
 def _windows(pieces, query, tokenizer, settings):
-  """The InputFeatures of a question, without its numbers and its answer."""
+  """The InputFeatures of a question, without its ids and its answer."""
   special = tokenizer.special
   room = settings.room_for_text(len(query), special.count(2))
   question = [special.cls, *query, *[special.sep] * special.between]
@@ -458,7 +457,7 @@ def _windows(pieces, query, tokenizer, settings):
 def _owners(size, room, starts):
   """Index of the window in which each piece has most context, int [size].
 
-  As in the original, the context is the smaller of those to both sides, plus a
+  As in the original, the context is the smaller one of both sides, plus a
   little for the length of the window. The first of equal windows wins.
   """
   best = np.full(size, -1.0)
@@ -517,7 +516,7 @@ def feature_row(features: InputFeatures) -> Mapping[str, object]:
 class FeatureWriter(contextlib.ExitStack):
   """Writes windows to a TFRecord file, and counts them as `num_features`.
 
-  The file appears when `close` is called, or a `with` block ends well.
+  The file appears when `close` is called, or a `with` block succeeds.
   """
 
   def __init__(self, filename: str, is_training: bool):

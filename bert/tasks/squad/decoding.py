@@ -1,4 +1,4 @@
-"""From SQuAD's logits to answers, and the files of answers.
+"""Converts SQuAD's logits to answers, and writes the files of answers.
 
     answer = answer_question(example, windows, results, settings)
     print(example.question_text, answer.text)
@@ -24,8 +24,8 @@ from bert.data import files
 from bert.tasks.squad import data
 from bert.tasks.squad.data import InputFeatures, SquadExample
 
-# The null odds of a question without any candidate. JSON has no infinity, and
-# no two logits differ by as much.
+# The null odds of a question without any candidate: more than any difference of
+# logits. JSON has no infinity.
 NULL_FOR_SURE = 1e6
 
 # The original's answer in SQuAD 1.1 if no span is allowed.
@@ -60,12 +60,12 @@ class Answer(NamedTuple):
   best_text: str  # of the best candidate that is not ""
   # Score of no answer minus score of `best_text`, in logits; None in SQuAD 1.1.
   null_odds: float | None = None
-  # Of `best_text` in the paragraph, in characters; None if it is not in it.
+  # Characters of `best_text` in the paragraph; None if it is not in there.
   span: tuple[int, int] | None = None
 
   @property
   def probability(self) -> float:
-    """The probability of `text`; 0 if it is no candidate."""
+    """The probability of `text`; 0 if it is not a candidate."""
     return next((c.probability for c in self.nbest if c.text == self.text), 0.0)
 
   def at_threshold(self, threshold: float) -> "Answer":
@@ -78,7 +78,7 @@ class Answer(NamedTuple):
 class DecodingSettings:
   """How logits become answers."""
 
-  # Number of starts and of ends tried in each window, and of candidates listed.
+  # Number of starts and of ends to try per window, and of candidates to list.
   n_best_size: int = 20
   max_answer_length: int = 30  # in word pieces
   version_2_with_negative: bool = False  # whether questions may have no answer
@@ -87,7 +87,7 @@ class DecodingSettings:
 class _Span(NamedTuple):
   """Tokens `start` to `end` of a window; both are 0 for no answer."""
 
-  score: float  # The sum of the logits.
+  score: float  # the sum of the logits
   window: int
   start: int
   end: int
@@ -106,35 +106,35 @@ def answer_question(
 
   If no span is allowed, the answer in SQuAD 1.1 is NOTHING_ALLOWED, as in the
   original. In SQuAD 2.0, where the original crashes, it is "", with the odds
-  NULL_FOR_SURE. The results are in the order of the windows, `features`, which
-  tell the casing if they know their pieces. `text` disregards the null odds.
+  NULL_FOR_SURE. `results` are in the order of the windows, `features`.
+  `do_lower_case` is for windows without pieces. `text` ignores the null odds.
   """
   logits = _logits(features, results)
   spans = _ranked_spans(features, logits, settings)
   null = None
   if settings.version_2_with_negative:
     null = _least_null(logits)
-    # Of equal scores, no answer comes last.
+    # If scores are equal, no answer comes last.
     spans = heapq.merge(spans, [null], key=lambda span: -span.score)
   text_of = _text_finder(example, features, do_lower_case)
-  found = {}
+  span_of = {}
   for span in spans:
-    found.setdefault("" if span is null else text_of(span), span)
-    if len(found) == settings.n_best_size:
+    span_of.setdefault("" if span is null else text_of(span), span)
+    if len(span_of) == settings.n_best_size:
       break
   if null is not None:
-    found.setdefault("", null)
-  if not found:
+    span_of.setdefault("", null)
+  if not span_of:
     only = Candidate(NOTHING_ALLOWED, 1.0, 0.0, 0.0)
     return Answer(only.text, [only], only.text)
-  nbest = _candidates(found)
+  nbest = _candidates(span_of)
   best = next((entry for entry in nbest if entry.text), None)
   if best is None:
     return Answer("", nbest, "", NULL_FOR_SURE)
   null_odds = None
   if null is not None:
     null_odds = null.score - best.start_logit - best.end_logit
-  offsets = _char_span(features, found[best.text])
+  offsets = _char_span(features, span_of[best.text])
   return Answer(best.text, nbest, best.text, null_odds, offsets)
 
 
@@ -150,7 +150,7 @@ def _logits(features, results):
 
 
 def _least_null(logits):
-  """No answer, with the lowest score of all windows.
+  """The span of no answer, with the lowest score of all windows.
 
   An answer is in few windows; the others correctly score no answer high.
   """
@@ -193,28 +193,28 @@ def _ranked_spans(features, logits, settings):
   yield from map(_Span._make, spans)
 
 
-def _candidates(found):
+def _candidates(span_of):
   """List of Candidate for a dict from text to span; softmax of the scores."""
-  scores = [span.score for span in found.values()]
+  scores = [span.score for span in span_of.values()]
   best = max(scores)
   weights = [math.exp(score - best) for score in scores]
   total = sum(weights)
   return [
     Candidate(text, weight / total, span.start_logit, span.end_logit)
-    for (text, span), weight in zip(found.items(), weights, strict=True)
+    for (text, span), weight in zip(span_of.items(), weights, strict=True)
   ]
 
 
 def _char_span(features, span):
-  """Start and end of a span in the paragraph; None if pieces are not known."""
+  """Start and end of a span in the paragraph; None if pieces are unknown."""
   feature = features[span.window]
   return feature.pieces and feature.char_span(span.start, span.end)
 
 
 def _text_finder(example, features, do_lower_case):
-  """A function from a span, not that of no answer, to its text.
+  """A function from a span (not the one of no answer) to its text.
 
-  Windows that do not know their pieces are aligned as in the original.
+  Windows without pieces are aligned as in the original.
   """
   if all(feature.pieces for feature in features):
     return lambda span: data.join_words(
@@ -242,7 +242,7 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
   tokenized = _basic_text(orig_text, do_lower_case)
   start = tokenized.find(pred_text)
   if start < 0 or not pred_text or pred_text != pred_text.strip(" "):
-    return orig_text  # Blanks are not counted, so no end can be one.
+    return orig_text  # Blanks are not counted, so no end can be a blank.
   first = start - tokenized.count(" ", 0, start)
   last = first + len(pred_text.replace(" ", "")) - 1
   return orig_text[_offset(orig_text, first) : _offset(orig_text, last) + 1]
@@ -251,14 +251,14 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool) -> str:
 # Many candidates of a question differ only in the pieces at their ends.
 @functools.lru_cache(maxsize=2**10)
 def _basic_text(text, do_lower_case):
-  """The basic tokenizer's words; "" if they have more or fewer characters."""
+  """The basic tokenizer's words; "" if their number of characters differs."""
   words = tokenization.BasicTokenizer(do_lower_case).tokenize(text)
   is_aligned = len(text.replace(" ", "")) == len("".join(words))
   return " ".join(words) if is_aligned else ""
 
 
 def _offset(text, count):
-  """The offset of the character that follows `count` ones other than blanks."""
+  """The offset of the character after `count` characters other than blanks."""
   offset = count
   while offset != (further := count + text.count(" ", 0, offset + 1)):
     offset = further
@@ -284,7 +284,7 @@ def write_predictions(
   """Writes the original's files of answers; see `write_answers`.
 
   The results may have any order. Null odds are written only if questions may
-  have no answer. See DecodingSettings for the other arguments.
+  have no answer. DecodingSettings describes the other arguments.
   """
   settings = DecodingSettings(
     n_best_size, max_answer_length, version_2_with_negative

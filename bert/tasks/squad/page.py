@@ -20,18 +20,18 @@ class AnsweredQuestion:
   """A question with the model's answer and the correct ones."""
 
   qas_id: str
-  title: str  # Of the article.
+  title: str  # of the article
   question: str
   context: str
-  prediction: str  # "" for no answer.
-  prediction_span: tuple[int, int] | None  # In the context, in characters.
-  golds: Sequence[tuple[str, int | None]]  # Text, and start in the context.
-  exact: float  # 0 or 1.
-  f1: float  # From 0 to 1.
-  probability: float  # Of the prediction.
-  loss: float  # -log of the probability of a right answer; inf without one.
-  null_odds: float | None  # Log odds of no answer against the best answer.
-  nbest: Sequence[tuple[str, float]]  # Texts and probabilities, best first.
+  prediction: str  # "" for no answer
+  prediction_span: tuple[int, int] | None  # in the context, in characters
+  golds: Sequence[tuple[str, int | None]]  # text, and start in the context
+  exact: float  # 0 or 1
+  f1: float  # from 0 to 1
+  probability: float  # of the prediction
+  loss: float  # -log of the probability of a right answer; inf without one
+  null_odds: float | None  # log odds of no answer against the best answer
+  nbest: Sequence[tuple[str, float]]  # texts and probabilities, best first
 
   @property
   def gold_texts(self) -> list[str]:
@@ -54,9 +54,9 @@ def write_page(
 ) -> None:
   """Writes answer.html, with the questions in order of decreasing loss.
 
-  `scores` are in percent, with thresholds and counts, by the names of the
-  official scripts; for SQuAD 2.0, also `null_score_diff_threshold`, the one in
-  use, and `best_null_score_diff_threshold`.
+  `scores` are in percent, with thresholds and counts, named as in the official
+  scripts. For SQuAD 2.0, they include the `null_score_diff_threshold` in use
+  and `best_null_score_diff_threshold`.
   """
   # If losses are equal, the most probable answer comes first.
   questions = sorted(questions, key=lambda q: (-q.loss, -q.probability))
@@ -69,7 +69,7 @@ def write_page(
   body = (
     "<main>\n<section>\n<h2>Questions, worst first</h2>\n"
     "<p>The loss of a question is −log of the probability that the model gave "
-    "to a right answer: the larger, the surer it was of a wrong one. It is ∞ "
+    "to a right answer: a large loss means a confident wrong answer. It is ∞ "
     "if no right answer is among the candidates."
     "</p>\n<noscript><p>This page needs JavaScript.</p></noscript>\n"
     + _filter(questions)
@@ -117,10 +117,10 @@ def _thresholds(scores):
 def _filter(questions):
   total = len(questions)
   right = sum(q.verdict == "right" for q in questions)
-  known = sum(bool(q.gold_texts) for q in questions)
+  answerable = sum(bool(q.gold_texts) for q in questions)
   groups = {"verdict": {"all": total, "errors": total - right, "right": right}}
-  if known < total:
-    kinds = {"answerable": known, "unanswerable": total - known}
+  if answerable < total:
+    kinds = {"answerable": answerable, "unanswerable": total - answerable}
     groups["kind"] = {"all": total, **kinds}
   fields = ""
   for name, choices in groups.items():

@@ -23,32 +23,32 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-  """The text in the form in which answers are compared.
+  """Normalizes a text, to compare answers.
 
-  Lower-cased, without ASCII punctuation, then without the words a, an and the,
-  with one blank between words.
+  Lower-cases it, removes ASCII punctuation, then the words a, an and the, and
+  separates words by one blank.
   """
   text = text.lower().translate(_PUNCTUATION)
   return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(prediction: str, answer: str) -> float:
-  """1 if both are the same when normalized, else 0."""
+  """1 if both are equal after normalization, else 0."""
   return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
   """Harmonic mean of precision and recall of the normalized answer's words.
 
-  A word that occurs twice must be found twice. If one side has no words, F1 is
-  1 if the other has none either, and 0 otherwise, as in SQuAD 2.0.
+  A word that occurs twice must be predicted twice. If one side has no words, F1
+  is 1 if the other has none either, and 0 otherwise, as in SQuAD 2.0.
   """
-  found = normalize_answer(prediction).split()
+  predicted = normalize_answer(prediction).split()
   expected = normalize_answer(answer).split()
-  if not found or not expected:
-    return float(found == expected)
-  shared = collections.Counter(found) & collections.Counter(expected)
-  return 2 * shared.total() / (len(found) + len(expected))
+  if not predicted or not expected:
+    return float(predicted == expected)
+  shared = collections.Counter(predicted) & collections.Counter(expected)
+  return 2 * shared.total() / (len(predicted) + len(expected))
 
 
 def _f1_v1(prediction, answer):
@@ -84,7 +84,7 @@ def score(
 def sample(
   golds: Mapping[str, Sequence[str]], texts: Mapping[str, str], is_v2: bool
 ) -> verdict.Sample:
-  """The questions, by id, that the mean F1, in percent, rests on."""
+  """The questions, by id, behind the mean F1 in percent."""
 
   def scores(answers):
     pairs = ((answers.get(key, ""), golds[key]) for key in texts)
@@ -117,13 +117,13 @@ def evaluate_v2(
   """Scores by the rules of SQuAD 2.0, in percent.
 
   As in the official script, `best_exact` and `best_f1` are the scores at the
-  best threshold on the null odds, where a prediction of no answer stays one
-  whatever the threshold, and questions of equal odds may be split. A best
-  threshold of 0 may also mean that no question should be answered.
+  best threshold on the null odds; a prediction of no answer does not depend on
+  the threshold, and questions of equal odds may be split. A best threshold of 0
+  may also mean that no question should be answered.
 
-  All arguments are by question: its reference answers, if it has any; the
+  All arguments are dicts by question: the reference answers, if any; the
   predicted text, "" for no answer; and the odds of no answer. The prefixes
-  `HasAns_` and `NoAns_` are for questions with and without answer.
+  `HasAns_` and `NoAns_` are for questions with and without an answer.
   """
   pairs = {
     name: score(predictions[name], answers[name], True) for name in answers
@@ -161,8 +161,8 @@ def best_threshold(
 ) -> float:
   """The lowest `null_score_diff_threshold` with the best F1.
 
-  `best_texts` are the best texts other than "", whatever the odds; the other
-  arguments are those of `evaluate_v2`.
+  `best_texts` are the best texts other than "", regardless of the odds. See
+  `evaluate_v2` for the other arguments.
   """
   names = sorted(answers, key=null_odds.get)
   gains = []
@@ -185,7 +185,7 @@ def has_answers(
 ) -> bool:
   """Whether the answers to a file's questions are known."""
   if version_2_with_negative:
-    # A file from which the answers were removed still says what is impossible.
+    # A file without its answers still says which questions are impossible.
     return any(e.answers for e in examples) or all(
       e.is_impossible for e in examples
     )
@@ -195,7 +195,7 @@ def has_answers(
 def answered_question(
   example: SquadExample, answer: Answer, version_2_with_negative: bool
 ) -> AnsweredQuestion:
-  """A question with its Answer and scores, for `reports.squad.write_page`."""
+  """A question with its Answer and scores, for `page.write_page`."""
   starts = example.answer_starts or [None] * len(example.answers)
   exact, f1_score = score(answer.text, example.answers, version_2_with_negative)
   correct = set(map(normalize_answer, example.answers or [""]))

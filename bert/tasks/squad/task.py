@@ -42,13 +42,13 @@ from bert.tasks.squad.decoding import (
 
 _THRESHOLD_KEY = "null_score_diff_threshold"
 
-# In eval_results.json, the file with the answers that were scored.
+# Key in eval_results.json of the file with the scored answers.
 _PREDICTIONS_KEY = "predictions"
 
 # Number of answers shown on the terminal.
 _SHOWN = 5
 
-# The value of --null_score_diff_threshold that selects the best.
+# The value of --null_score_diff_threshold that selects the best threshold.
 AUTO = "auto"
 
 
@@ -69,10 +69,11 @@ def span_losses(
 
 @dataclasses.dataclass(frozen=True)
 class SquadSettings(DecodingSettings, ReadingSettings, Settings):
-  """What a model for SQuAD must remember."""
+  """The settings that a model for SQuAD records."""
 
   null_score_diff_threshold: float | None = None  # the best one found
-  # `checkpoints.hash_of_weights` of its model, if that is in another folder.
+  # `checkpoints.hash_of_weights` of the threshold's model, if that is in
+  # another folder.
   init_checkpoint: str | None = None
   fixed = ("init_checkpoint",)
 
@@ -97,13 +98,13 @@ class SquadTask(Task):
   """SQuAD 1.1 or 2.0.
 
   Args:
-    threshold: null odds above which there is no answer; default: that of the
-      settings, or 0. AUTO selects the one with the best F1, or, for questions
-      without answers, one that was selected before, in `threshold_folders`.
-    weights: `checkpoints.hash_of_weights` of a model in another folder than its
-      predictions. Those of several models may be written to one folder.
-    stores_threshold: whether the best threshold that an evaluation finds is one
-      of the model in the folder of the predictions.
+    threshold: null odds above which there is no answer. Default: that of the
+      settings, or 0. AUTO selects the threshold with the best F1 or, for
+      questions without answers, reads one from `threshold_folders`.
+    weights: `checkpoints.hash_of_weights` of a model in another folder than
+      its predictions. A folder may hold predictions of several models.
+    stores_threshold: whether an evaluation stores its best threshold in the
+      folder of the predictions.
     padding_competes: whether the loss includes padding, as in the original.
       All training batches must then be padded to the same length.
     epoch_counts_rows: whether an epoch is counted in windows, not questions.
@@ -170,7 +171,7 @@ class SquadTask(Task):
       model.tokenizer,
       {split: flags[flag] for split, flag in file_flags(flags).items()},
       parse_threshold(flags.null_score_diff_threshold),
-      # Weights that are trained now need a threshold of their own.
+      # Newly trained weights need a new threshold.
       [folder, None if flags.do_train else model.folder],
       weights,
       stores_threshold=flags.do_train
@@ -202,7 +203,7 @@ class SquadTask(Task):
       return default
     return SquadSettings(
       length,
-      doc_stride=length // 3,  # As 128 of 384 are.
+      doc_stride=length // 3,  # The ratio of 128 to 384.
       max_query_length=min(default.max_query_length, length // 4),
     )
 
@@ -226,8 +227,8 @@ class SquadTask(Task):
 
   def head(self, ops, bert, features: Mapping) -> dict:
     """Start and end logits [B, S], without and (`all_`) with padding."""
-    # Otherwise padding could be among the n best starts and ends, and its
-    # amount depends on the other rows of the batch.
+    # Mask padding: it could be among the n best starts and ends, and its amount
+    # depends on the other rows of the batch.
     mask, low = features["input_mask"], layers.MASKED_SCORE
     x = bert.get_sequence_output()
     logits = ops.output_layer(x, 2, "cls/squad/", dropout=False)
@@ -256,7 +257,7 @@ class SquadTask(Task):
   def answer(
     self, example: data.SquadExample, predictions: Sequence[Mapping]
   ) -> Answered:
-    # The windows are made again, because records do not contain tokens.
+    # Make the windows again, because records do not contain tokens.
     windows = self._make_windows(example, False)
     results = [
       RawResult(window.unique_id, row["start_logits"], row["end_logits"])
@@ -272,11 +273,13 @@ class SquadTask(Task):
 
     The offsets are -1 if there is no answer.
     """
-    example, found = answer
-    if not (found.text and found.span):
-      probability = 0.0 if found.text == NOTHING_ALLOWED else found.probability
+    example, predicted = answer
+    if not (predicted.text and predicted.span):
+      probability = (
+        0.0 if predicted.text == NOTHING_ALLOWED else predicted.probability
+      )
       return {"answer": "", "start": -1, "end": -1, "probability": probability}
-    start, end = found.span
+    start, end = predicted.span
     text = example.paragraph.context[start:end].rstrip()
     end = start + len(text)
     text = text.lstrip()  # The pieces at both ends may be blanks.
@@ -284,7 +287,7 @@ class SquadTask(Task):
       "answer": text,
       "start": end - len(text),
       "end": end,
-      "probability": found.probability,
+      "probability": predicted.probability,
     }
 
   def describe(self, answer: Answered) -> str:
@@ -341,15 +344,17 @@ class SquadTask(Task):
     return tf.reduce_mean(span_losses(*logits, *positions), axis=0)
 
   def before_updates(self, folder: str) -> None:
-    """Forgets the threshold that was found with the weights of before."""
+    """Drops the threshold; it was tuned for the old weights."""
     path = os.path.join(folder, task_file.NAME)
     if self._has_stored_threshold:
       raise UserError(
-        f"--null_score_diff_threshold={AUTO}: that of {path} was found before "
-        f"this training; pass a number, or a --predict_file with answers"
+        f"--null_score_diff_threshold={AUTO}: the threshold in {path} is of "
+        f"older weights; pass a number, or a --predict_file with answers"
       )
     if self.settings.null_score_diff_threshold is not None:
-      logging.info("%s: the threshold goes, because weights change", path)
+      logging.info(
+        "%s: dropped the threshold, because training changes the weights", path
+      )
       write_threshold(folder, self, None)
 
   # Evaluation and prediction.
@@ -362,7 +367,7 @@ class SquadTask(Task):
   ) -> Evaluation | None:
     """Writes the files of answers and, if answers are known, answer.html."""
     answers, evaluation = self._decide(rows, answers)
-    # First, so that a killed run leaves no answers with scores of others.
+    # Delete first, so that a killed run does not leave scores of other answers.
     deleted = _remove_earlier(folder)
     path, nbest_path, odds_path = (
       os.path.join(folder, f"{name}.json")
@@ -399,7 +404,7 @@ class SquadTask(Task):
     return evaluation
 
   def _decide(self, rows, answers):
-    """The Answers by id, and their Evaluation if the true ones are known."""
+    """The Answers by id, and their Evaluation if the true answers are known."""
     answers = {e.qas_id: answer for e, answer in answers}
     threshold = self._threshold
     details = {"predict_file": self.paths[rows.split]}
@@ -438,17 +443,17 @@ class SquadTask(Task):
 
 
 def _remove_earlier(folder):
-  """Deletes what belongs to earlier predictions; returns the paths."""
+  """Deletes the files of earlier predictions; returns their paths."""
   names = ["answer.html", "null_odds.json"]
   scores = os.path.join(folder, "eval_results.json")
   with contextlib.suppress(UserError):  # A damaged file is not ours to delete.
     if _PREDICTIONS_KEY in (files.read_json(scores, dict) or ()):
       names += ["eval_results.txt", "eval_results.json"]
   paths = (os.path.join(folder, name) for name in names)
-  found = list(filter(files.exists, paths))
-  for path in found:
+  existing = list(filter(files.exists, paths))
+  for path in existing:
     files.remove(path)
-  return found
+  return existing
 
 
 def file_flags(flags: Flags) -> dict[str, str]:
@@ -494,16 +499,18 @@ def stored_threshold(folder: str | None) -> float | None:
 def read_threshold(
   folders: Iterable[str | None], weights: str | None = None
 ) -> float:
-  """The stored threshold of the first folder that has one, for some weights."""
+  """The stored threshold of the first folder that has one for these weights."""
   folders = list(dict.fromkeys(filter(None, folders)))
   for folder in folders:
     threshold = stored_threshold(folder)
     if threshold is None:
       continue
     path = os.path.join(folder, task_file.NAME)
-    found = task_file.read(folder)[1].get("init_checkpoint")
-    if weights and found and found != weights:
-      logging.info("The threshold of %s is not used: of other weights", path)
+    trained_weights = task_file.read(folder)[1].get("init_checkpoint")
+    if weights and trained_weights and trained_weights != weights:
+      logging.info(
+        "Not using the threshold in %s, because it is of other weights", path
+      )
       continue
     logging.info("null_score_diff_threshold=%g, from %s", threshold, path)
     return threshold

@@ -1,4 +1,4 @@
-"""Sentences with a label for each word, and their files.
+"""Reads sentences with a label for each word.
 
 A CoNLL file has one word per line, in columns: the word first, its label last.
 An empty line ends a sentence, and a line that begins with -DOCSTART- starts a
@@ -27,13 +27,13 @@ _DOCUMENT = "-DOCSTART-"
 # Other lines that start with # may be words, unless words are numbered.
 _COMMENT = re.compile(r"#\s*\w+ = ")
 
-# CoNLL-U has ten columns: number, word, lemma, part of speech, ... Words that
-# are not in the text, and lines that join several, have no integers.
+# CoNLL-U has ten columns: number, word, lemma, part of speech, ... The number
+# of a word that is not in the text, or of a multiword token, is no integer.
 _CONLLU_WIDTH, _CONLLU_TAG = 10, 3
 _NO_WORD = re.compile(r"\d+[-.]\d+$")
 
 
-# The split that needs a file, and its names in --data_dir.
+# Split -> names of its file in --data_dir.
 _NAMES = {
   "train": ("train.txt",),
   "dev": ("dev.txt", "valid.txt"),
@@ -46,14 +46,14 @@ class Sentence(NamedTuple):
 
   where: str  # its file, and the line of its first word
   words: list[str]
-  labels: list[str] | None  # of each word, if they are known
-  lines: list[str]  # of each word in the file; the word itself in JSON Lines
+  labels: list[str] | None  # of each word; None: unknown
+  lines: list[str]  # of each word in the file; the words in JSON Lines
   document: int = 0  # number of its document in the file, from 0
-  # Before a document's first sentence, the line that starts the document, after
-  # those of documents without sentences.
+  # For the first sentence of a document: the line that starts the document,
+  # after the lines of documents without sentences.
   document_lines: Sequence[str] = ()
   separator: str = " "  # of columns; a tab in JSON Lines
-  text: str | None = None  # that the words are from, if there is one
+  text: str | None = None  # the source of the words, if any
 
 
 def find_file(flags: Flags, split: str) -> str:
@@ -74,7 +74,8 @@ def find_file(flags: Flags, split: str) -> str:
 def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
   """The sentences of a CoNLL file (any name), or of a .jsonl or .parquet file.
 
-  The first two may end in .gz. Labels are read if each word has one.
+  CoNLL and .jsonl files may be gzipped (.gz). `is_labeled` says whether the
+  file has labels.
   """
   name = path.lower().removesuffix(".gz")
   is_table = name.endswith((".jsonl", ".json", ".parquet"))
@@ -86,7 +87,7 @@ def read_sentences(path: str, is_labeled: bool) -> list[Sentence]:
 
 
 def warn_of_plain_text(sentences: Sequence[Sentence]) -> None:
-  """Warns of sentences that are all in one line, as in plain text."""
+  """Warns if every sentence is one line, as in plain text."""
   if sentences and all(
     sentence.separator == " "
     and len(sentence.words) == 1
@@ -101,7 +102,7 @@ def warn_of_plain_text(sentences: Sequence[Sentence]) -> None:
 
 
 class _Line(NamedTuple):
-  """A line of a CoNLL file: where it is, its text, and its columns."""
+  """A line of a CoNLL file: its location, text and columns."""
 
   where: str
   text: str
@@ -134,34 +135,34 @@ def _read_columns(path, is_labeled):
 
 
 def _groups(path, is_labeled):
-  """Yields document, lines that start it, and _Lines, for each sentence."""
-  found, document, document_lines = [], 0, []
+  """Yields the document, its start lines and the _Lines of each sentence."""
+  sentence, document, document_lines = [], 0, []
   lines = enumerate(text_files.read_lines(path), 1)
   for number, line in (*lines, (0, "")):
     line, where = line.rstrip("\r"), f"{path}:{number}"
     columns = _columns(line)
     starts_document = columns[:1] == [_DOCUMENT]
-    # A label tells a word from a line of unusual blanks.
+    # Without labels, a line of unusual blanks may be a word.
     text = line.replace("\ufeff", "")
     is_empty = not (text.strip() if is_labeled else text.strip(" \t"))
     if not (is_empty or starts_document):
-      found.append(_Line(where, line, columns))
+      sentence.append(_Line(where, line, columns))
       continue
-    if found:
-      yield document, document_lines, found
-      found, document_lines = [], []
+    if sentence:
+      yield document, document_lines, sentence
+      sentence, document_lines = [], []
     if starts_document:
       document += 1
       document_lines.append(line)
 
 
 def _is_word(line):
-  """Whether a line of a file that numbers its words has one."""
+  """Whether a line contains a word, in a file that numbers words."""
   return not (line.text.startswith("#") or _NO_WORD.match(line.columns[0]))
 
 
 def _is_note(line, width):
-  """Whether a line of a file without numbers is a comment."""
+  """Whether a line is a comment, in a file that does not number words."""
   if not line.text.startswith("#\t"):
     return bool(_COMMENT.match(line.text))
   has_width = width in (None, len(line.columns))
@@ -171,12 +172,12 @@ def _is_note(line, width):
 def _are_numbered(sentences, is_labeled):
   """Whether the first column counts the words of each sentence from 1."""
   least = 3 if is_labeled else 2
-  found = any(len(lines) > 1 for lines in sentences)
+  has_several_words = any(len(lines) > 1 for lines in sentences)
   for lines in sentences:
     for number, line in enumerate(lines, 1):
       if len(line.columns) < least or line.columns[0] != str(number):
         return False
-  return found
+  return has_several_words
 
 
 def _find_label_column(path, sentences):
@@ -189,7 +190,7 @@ def _find_label_column(path, sentences):
     [[line.columns[index] for line in lines] for lines in sentences]
     for index in (-2, -1)
   )
-  # GermEval has the labels of entities, and of those within them.
+  # GermEval has labels of entities, and of nested entities.
   if width == 4 and all(map(entities.find_scheme, columns)):
     logging.info(
       "%s: the last two columns mark entities; the first of them is read", path
@@ -207,7 +208,7 @@ def _columns(line):
 
 
 def _check_columns(lines, used):
-  """Raises UserError for a _Line that lacks a `used` column, or has others."""
+  """Raises UserError for a _Line with other columns, or without a used one."""
   for where, text, columns in lines:
     top = lines[0]
     problem = None
@@ -241,7 +242,7 @@ def _read_table(path, is_labeled):
         accepted = f"a list with a label for each of the {len(words)} tokens"
         cell = f"{where}: labels (or ner_tags)"
         raise tables.wrong_cell(cell, given, accepted)
-    # Without the name of its document, a sentence is a document of its own.
+    # A sentence without a document name is a separate document.
     name = row.get("document")
     document = names.setdefault(
       where if name is None else str(name), len(names)
@@ -250,10 +251,10 @@ def _read_table(path, is_labeled):
 
 
 def _words(values):
-  """A list of words, or of labels; [] if one does not fit between tabs."""
+  """A list of words or labels; [] if it is invalid, or one contains a tab."""
   if not isinstance(values, list):
     return []
-  # True and False are no words.
+  # True and False are not words.
   words = [None if isinstance(x, bool) else tables.as_text(x) for x in values]
   is_word = (x and x.strip() and not re.search(r"[\t\n\r]", x) for x in words)
   return words if all(is_word) else []

@@ -1,4 +1,4 @@
-"""Entities in sentences with a label for each word: from labels to spans."""
+"""Converts the labels of words to spans of entities."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from bert.errors import listing, plural
 
 OUTSIDE = "O"
 
-# The type of entities whose labels are prefixes alone, as in seqeval.
+# The type of entities with labels without a type, as in seqeval.
 NO_TYPE = "_"
 
 
@@ -35,7 +35,7 @@ class FoundEntity(NamedTuple):
   probability: float  # that all its words have the predicted labels
 
   def to_dict(self) -> dict[str, str | int | float]:
-    """The fields, for JSON; batches of other sizes give the same digits."""
+    """The fields for JSON, rounded to be independent of the batch size."""
     return self._asdict() | {"probability": round(self.probability, 6)}
 
 
@@ -51,9 +51,9 @@ def find_scheme(sequences: Iterable[Sequence[str]]) -> str | None:
   """How labels mark entities: "IOB1", "IOB2", "IOBES", or None.
 
   A label is O, or a prefix, a hyphen and a type, or a prefix alone. I is inside
-  an entity. B begins one: each in IOB2 and IOBES, only one right after another
-  of its type in IOB1. In IOBES, E ends an entity, and S is an entity of a
-  single word.
+  an entity. B begins an entity: every one in IOB2 and IOBES, but in IOB1 only
+  one right after another of its type. In IOBES, E ends an entity, and S is an
+  entity of a single word.
   """
   prefixes, counts = set(), Counter()
   for labels in sequences:
@@ -88,8 +88,8 @@ def log_scheme(labels: Sequence[str], scheme: str | None) -> None:
 def entities(labels: Sequence[str]) -> Iterator[Entity]:
   """Yields the entities that labels mark, in any of the schemes.
 
-  As conlleval counts them, an entity also begins at an I or E that continues no
-  entity of its type. A label without a prefix, such as [PAD], marks none.
+  As in conlleval, an entity also begins at an I or E that continues no entity
+  of its type. A label without a prefix, such as [PAD], marks no entity.
   """
   start = before = None
   for index, label in enumerate((*labels, OUTSIDE)):
@@ -118,15 +118,15 @@ def found_entities(
   marked = entities(labels)
   if not scheme:
     marked = (Entity(label, i, i + 1) for i, label in enumerate(labels))
-  found = []
+  results = []
   for kind, first, last in marked:
     start, end = spans[first][0], spans[last - 1][1]
     probability = math.prod(map(float, probabilities[first:last]))
-    found.append(FoundEntity(text[start:end], kind, start, end, probability))
-  return found
+    results.append(FoundEntity(text[start:end], kind, start, end, probability))
+  return results
 
 
-def to_json(text: str, found: Iterable[FoundEntity]) -> str:
+def to_json(text: str, spans: Iterable[FoundEntity]) -> str:
   """A text and its entities as one line of JSON."""
-  rows = [entity.to_dict() for entity in found]
+  rows = [entity.to_dict() for entity in spans]
   return json.dumps({"text": text, "entities": rows}, ensure_ascii=False)

@@ -14,8 +14,8 @@ def section(key: str, evaluation: Any) -> str:
   """The scores and the errors of a data set.
 
   `evaluation` has `details`, the content of eval_results.json, and `sentences`,
-  whose `spans(scheme)` are the true and the predicted entities, as (type, first
-  word, end).
+  whose `spans(scheme)` returns the true and the predicted entities, as (type,
+  first word, end).
   """
   details = evaluation.details
   if "entities" in details:
@@ -45,7 +45,7 @@ def _sentences(evaluation):
     true, predicted = sentence.spans(evaluation.scheme)
     if true != predicted:
       wrong.append((sentence, true, predicted))
-  wrong.sort(key=lambda found: -found[0].loss)
+  wrong.sort(key=lambda error: -error[0].loss)
   rows = [
     [
       html.row_head(html.escape(sentence.where)),
@@ -73,7 +73,7 @@ def _line(name, content):
 
 
 def _marked(words: Sequence[str], spans: Iterable, others: Iterable) -> str:
-  """The words, with the spans in color: whether the others have them, too."""
+  """The words; the color of a span shows whether `others` has it, too."""
   parts, end = [], 0
   for kind, start, stop in spans:
     parts += map(html.escape, words[end:start])

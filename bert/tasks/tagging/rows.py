@@ -16,10 +16,10 @@ def make_rows(
   settings,
   is_training: bool = False,
 ) -> Iterator[list[dict]]:
-  """Yields the rows of each sentence, by TaggerSettings: one a window.
+  """Yields the rows of each sentence, one per window.
 
-  The sentences are in the order of the file. `label_ids` are 1 + the label of a
-  word, and 0 at the positions that do not stand for one.
+  `sentences` are in the order of the file; `settings` are TaggerSettings. In a
+  row, `label_ids` are 1 + the label of a word at its first piece, else 0.
   """
   vocab, size = tokenizer.vocab, settings.max_seq_length
   cls, sep, unknown = (
@@ -34,7 +34,7 @@ def make_rows(
     for word, label in zip(sentence.words, labels, strict=True):
       pieces = tokenizer.tokenize_behind_blank(word)
       pieces = tokenizer.convert_tokens_to_ids(pieces)
-      pieces = pieces or [unknown]  # A word of control characters, say.
+      pieces = pieces or [unknown]  # Such as a word of control characters.
       mark = 1 + label_ids.get(label, 0)
       ids += pieces
       marks += [mark] + [mark * labels_all] * (len(pieces) - 1)
@@ -68,14 +68,14 @@ def _context(sentences, encoded, index, room):
   document = sentences[index].document
   sides = []
   for step in (-1, 1):
-    found, other = [], index + step
-    while len(found) < room and 0 <= other < len(sentences):
+    side, other = [], index + step
+    while len(side) < room and 0 <= other < len(sentences):
       if sentences[other].document != document:
         break
       ids = encoded[other][0]
-      found = ids + found if step < 0 else found + ids
+      side = ids + side if step < 0 else side + ids
       other += step
-    sides.append(found)
+    sides.append(side)
   before, after = sides
   kept_before, kept_after = sequences.share_room(len(before), len(after), room)
   return before[len(before) - kept_before :], after[:kept_after]
@@ -83,10 +83,10 @@ def _context(sentences, encoded, index, room):
 
 def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
   """The predictions of a sentence's rows at its words, in order: [words]."""
-  found = []
+  parts = []
   for row in group:
     marks = np.asarray(row["label_ids"])[: len(row["labels"])]
-    found.append(
+    parts.append(
       {
         name: values[: len(marks)][marks > 0]
         for name, values in row.items()
@@ -94,5 +94,5 @@ def join_windows(group: Sequence[Mapping]) -> dict[str, np.ndarray]:
       }
     )
   return {
-    name: np.concatenate([row[name] for row in found]) for name in found[0]
+    name: np.concatenate([row[name] for row in parts]) for name in parts[0]
   }

@@ -12,7 +12,7 @@ from bert import metrics
 from bert.reports import verdict
 from bert.tasks.tagging.entities import Entity, entities
 
-# The name of all types together, among the scores of each.
+# The key of the scores of all types together.
 ALL = "all"
 
 
@@ -21,23 +21,23 @@ def entity_scores(
 ) -> dict[str, dict[str, float]]:
   """Precision, recall, F1 and support of ALL entities and of each type.
 
-  An entity is correct if its type and all its words are. Scores are 0 where
+  An entity is correct if its type and its words are correct. Scores are 0 where
   they are undefined. A type with the name ALL gets the key "all (type)".
   """
-  support, found, correct = Counter(), Counter(), Counter()
+  support, answered, correct = Counter(), Counter(), Counter()
   for true, answers in zip(truth, predicted, strict=True):
     for counts, chosen in (
       (support, true),
-      (found, answers),
+      (answered, answers),
       (correct, set(true) & set(answers)),
     ):
       for entity in chosen:
-        counts.update((None, entity.type))  # None counts all of them.
+        counts.update((None, entity.type))  # None counts all types.
   scores, names = {}, {None: ALL, ALL: f"{ALL} (type)"}
-  for kind in (None, *sorted((support | found).keys() - {None})):
-    precision = correct[kind] / max(found[kind], 1)
+  for kind in (None, *sorted((support | answered).keys() - {None})):
+    precision = correct[kind] / max(answered[kind], 1)
     recall = correct[kind] / max(support[kind], 1)
-    f1 = 2 * correct[kind] / max(found[kind] + support[kind], 1)
+    f1 = 2 * correct[kind] / max(answered[kind] + support[kind], 1)
     scores[names.get(kind, kind)] = {
       "precision": precision,
       "recall": recall,
@@ -50,7 +50,7 @@ def entity_scores(
 def type_confusion(
   truth: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]
 ) -> dict[str, Counter]:
-  """Counts by true and predicted type, or "", of what covers equal words."""
+  """Counts of entities with equal words, by true and predicted type, or ""."""
   counts = {}
   for true, answers in zip(truth, predicted, strict=True):
     types = [{e[1:]: e.type for e in chosen} for chosen in (true, answers)]
@@ -91,7 +91,7 @@ def _correct(sentence):
 
 @dataclasses.dataclass
 class TaggedSet:
-  """An Evaluation, as the report takes it; see TaggingTask."""
+  """An Evaluation for the report; see TaggingTask."""
 
   name: str
   sentences: Sequence[TaggedSentence]
@@ -103,16 +103,16 @@ class TaggedSet:
     """The scores of the entities, and accuracy and loss of the labels."""
     truth, predicted = self._joined()
     loss = sum(s.loss for s in self.sentences) / len(truth)
-    found = {}
+    results = {}
     if self.scheme:
       scores = self.details["entities"][ALL]
-      found = {f"eval_{n}": scores[n] for n in ("f1", "precision", "recall")}
-    found["eval_accuracy"] = float(np.mean(truth == predicted))
-    return found | {"eval_loss": loss}
+      results = {f"eval_{n}": scores[n] for n in ("f1", "precision", "recall")}
+    results["eval_accuracy"] = float(np.mean(truth == predicted))
+    return results | {"eval_loss": loss}
 
   @property
   def counts(self) -> dict[str, int]:
-    """The number of sentences, and of those with a wrong entity or word."""
+    """The number of sentences, and of sentences with a wrong entity or word."""
     spans = (sentence.spans(self.scheme) for sentence in self.sentences)
     wrong = sum(true != predicted for true, predicted in spans)
     return {"sentences": len(self.sentences), "with errors": wrong}
@@ -130,7 +130,7 @@ class TaggedSet:
     }
 
   def sample(self) -> verdict.Sample:
-    """The sentences that F1, or the accuracy of words, rests on."""
+    """The sentences behind F1, or behind the accuracy of words."""
     if not self.scheme:
       counts = np.array([[len(s.labels), _correct(s)] for s in self.sentences])
       truth, _ = self._joined()
@@ -159,19 +159,19 @@ class TaggedSet:
     """The type of entities with the lowest F1, if it is far below the mean."""
     scores = dict(self.details["entities"])
     mean = scores.pop(ALL)["f1"]
-    known = {k: found for k, found in scores.items() if found["support"]}
-    worst = min(known, key=lambda kind: known[kind]["f1"], default=None)
-    if worst is None or known[worst]["f1"] > mean - 0.1:
+    occurring = {k: row for k, row in scores.items() if row["support"]}
+    worst = min(occurring, key=lambda kind: occurring[kind]["f1"], default=None)
+    if worst is None or occurring[worst]["f1"] > mean - 0.1:
       return ()
-    f1, support = known[worst]["f1"], known[worst]["support"]
-    found = verdict.remedy(
+    f1, support = occurring[worst]["f1"], occurring[worst]["support"]
+    remedy = verdict.remedy(
       self.results,
-      False,  # There are no weights of entities.
+      False,  # Entities have no weights.
       "add sentences with them to the training set, and check their labels",
     )
     return (
       f"Entities of type {worst!r} have an F1 of {f1:.2f} ({support:,} here): "
-      f"{found}.",
+      f"{remedy}.",
     )
 
   def _joined(self):

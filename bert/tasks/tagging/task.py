@@ -1,8 +1,8 @@
 """A label for each word: a linear layer on BERT's vectors of the words.
 
 Devlin et al. (2019), section 5.3. The vector of a word is that of its first
-word piece. The labels mark entities (see `entities`), or are any others,
-such as parts of speech.
+word piece. The labels mark entities (see `entities`), or are others, such as
+parts of speech.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from bert.tasks.tagging.scores import TaggedSentence, TaggedSet
 
 @dataclasses.dataclass(frozen=True)
 class TaggerSettings(Settings):
-  """What a tagger must remember."""
+  """The settings that a tagger records."""
 
   labels: tuple[str, ...] = ()  # in the order of the outputs
   scheme: str | None = None  # of entities, see `entities.find_scheme`
-  label_all_tokens: bool = False  # in training, not only the first of a word
-  max_context: bool = False  # fill up with the sentences before and after
+  label_all_tokens: bool = False  # in training, not only the first piece
+  max_context: bool = False  # fill rows with adjacent sentences
   fixed = ("labels", "scheme", "label_all_tokens")
 
 
@@ -51,7 +51,7 @@ class Tagged(NamedTuple):
   sentence: Sentence
   labels: list[str]
   probabilities: np.ndarray
-  loss: float  # the sum of the words'; 0 if it is not known
+  loss: float  # the sum over the words; 0 if unknown
   text: str
   entities: list[entities.FoundEntity]
 
@@ -109,7 +109,7 @@ class TaggingTask(Task):
 
   @classmethod
   def settings_of(cls, head: huggingface_config.Head) -> dict:
-    # Some also label positions that begin no word: [PAD], [CLS], [SEP], X.
+    # Some models also label positions that begin no word: [PAD], [CLS], X.
     of_words = [x for x in head.labels if x != "X" and x[:1] + x[-1:] != "[]"]
     scheme = entities.find_scheme([of_words])
     return {"labels": tuple(head.labels), "scheme": scheme}
@@ -117,14 +117,14 @@ class TaggingTask(Task):
   def example(self, text: str) -> Sentence:
     spans = text_words.split_text(text)
     words = [text[start:end] for start, end in spans]
-    # In a document of its own: no other text is its context.
+    # A separate document, so no other text is its context.
     document = next(self._documents)
     return Sentence("", words, None, words, document, text=text)
 
   def features(
     self, examples: Iterable[Sentence], is_training: bool
   ) -> Iterator[list[dict]]:
-    """Yields the rows of each sentence, which may show those around it."""
+    """Yields the rows of each sentence; they may show adjacent sentences."""
     ids = {label: index for index, label in enumerate(self.labels)}
     return tagged_rows.make_rows(
       examples, ids, self.tokenizer, self.settings, is_training
@@ -139,7 +139,7 @@ class TaggingTask(Task):
     return layers.output_shapes(config.hidden_size, len(self.labels))
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    """Logits [B, S, C], the likeliest label [B, S], and its probability."""
+    """Logits [B, S, C], the most probable label [B, S], and its probability."""
     del features
     logits = ops.output_layer(bert.get_sequence_output(), len(self.labels))
     return {
@@ -162,11 +162,11 @@ class TaggingTask(Task):
       text, spans = text_words.join_words(example.words)
     else:
       spans = text_words.split_text(text)
-    found = entities.found_entities(
+    in_text = entities.found_entities(
       text, spans, labels, words["probabilities"], self.settings.scheme
     )
     loss = float(np.sum(words.get("losses", 0.0)))
-    return Tagged(example, labels, words["probabilities"], loss, text, found)
+    return Tagged(example, labels, words["probabilities"], loss, text, in_text)
 
   def public(self, answer: Tagged) -> dict:
     """The `entities`; without a scheme, each word with its label."""
@@ -192,12 +192,12 @@ class TaggingTask(Task):
 
   def data_hashes(self) -> dict[str, str]:
     return {
-      split: content_hash((s.words, s.labels, s.document) for s in found)
-      for split, found in self._sentences.items()
+      split: content_hash((s.words, s.labels, s.document) for s in sentences)
+      for split, sentences in self._sentences.items()
     }
 
   def loss(self, outputs: Mapping, features: Mapping) -> list[Term]:
-    """The losses of all positions, of which the words count."""
+    """The losses of all positions, with weight 0 where there is no word."""
     marks = features["label_ids"]
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       labels=tf.maximum(marks - 1, 0), logits=outputs["logits"]
@@ -218,7 +218,7 @@ class TaggingTask(Task):
     with contextlib.ExitStack() as stack:
       enter = stack.enter_context
       partial = enter(files.atomic_writes(paths))
-      columns, found = (enter(files.open_file(p, "w")) for p in partial)
+      columns, lines = (enter(files.open_file(p, "w")) for p in partial)
       for answer in answers:
         sentence = answer.sentence
         separator = sentence.separator
@@ -228,7 +228,7 @@ class TaggingTask(Task):
           between = "\t" if "\t" in line else separator
           columns.write(f"{line}{between}{label}\n")
         columns.write("\n")
-        found.write(entities.to_json(answer.text, answer.entities) + "\n")
+        lines.write(entities.to_json(answer.text, answer.entities) + "\n")
     logging.info(
       "%s: %s", ", ".join(paths), plural(len(rows.examples), "sentence")
     )
