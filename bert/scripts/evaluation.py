@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +14,16 @@ from absl import logging
 from bert import runtimes
 from bert.contract.task import Evaluation, RowSet
 from bert.data.sequences import groups_of
-from bert.engine import inputs, precision_loss
-from bert.engine.graph_encoder import GraphEncoder
+from bert.engine import inputs
 from bert.engine.programs import ModeKeys
 from bert.models import run_record, task_file
 from bert.reports import training_page, verdict
 from bert.scripts.experiment import Experiment
 from bert.training import summaries
 from bert.training.estimator import Estimator
+
+if TYPE_CHECKING:
+  from bert.engine.graph_encoder import GraphEncoder
 
 
 class Evaluator:
@@ -75,6 +78,8 @@ class Evaluator:
       results = self.evaluate(rows).results
       encoder.precision = runtimes.INT8
       return results
+
+    from bert.engine import precision_loss
 
     path = precision_loss.path_of(encoder.model, settings.runtime, rows.suffix)
     small = {n: v for n, v in evaluation.results.items() if n != "global_step"}

@@ -17,7 +17,7 @@ from bert.errors import UserError, plural
 from bert.models import checkpoints, model_folder, run_record, warm_start
 from bert.models.resolve import Model
 from bert.scripts.settings import RunSettings, no_trained_model
-from bert.training import best_checkpoint, start_checks, teacher
+from bert.training import best_checkpoint, start_checks
 
 
 class Experiment:
@@ -80,6 +80,8 @@ class Experiment:
     settings, task = self.settings, self.task
     if not (settings.teacher and "train" in self.examples):
       return None
+    from bert.training import teacher
+
     path, unlabeled = settings.unlabeled_file, ()
     if path:
       unlabeled = task.unlabeled(path)

@@ -13,10 +13,8 @@ from collections.abc import Mapping
 from bert import runtimes
 from bert.data import files, folder_lock
 from bert.engine import devices
-from bert.engine.graph_encoder import GraphEncoder
 from bert.models import checkpoints, model_folder
 from bert.models.resolve import Model
-from bert.scripts import dry_run
 from bert.scripts.evaluation import Evaluator
 from bert.scripts.experiment import Experiment
 from bert.scripts.rows import check_rows, make_rows
@@ -31,6 +29,8 @@ def run_one(experiment: Experiment) -> dict[str, float]:
   """
   settings = experiment.settings
   if settings.dry_run:
+    from bert.scripts import dry_run
+
     dry_run.print_estimate(experiment)
     return {}
   files.makedirs(settings.output_dir)
@@ -79,6 +79,8 @@ def _other_runtime(experiment):
   settings = experiment.settings
   if settings.runtime == runtimes.TENSORFLOW:
     return None
+  from bert.engine.graph_encoder import GraphEncoder
+
   model = Model(experiment.config, experiment.task.tokenizer, "")
   return GraphEncoder(settings.runtime, settings.precision, model)
 

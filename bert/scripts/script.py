@@ -11,13 +11,12 @@ from absl import logging
 from bert import metrics
 from bert.contract.task import Task
 from bert.data import files, folder_lock, text_files
-from bert.engine import loaded_model
 from bert.flags import flag_table
 from bert.flags.flag_table import wanted_splits
 from bert.flags.values import PATH, Flag, Flags, Table, table
 from bert.models import model_folder, task_file
 from bert.models.resolve import Model
-from bert.scripts import startup, terminal
+from bert.scripts import startup
 from bert.scripts.experiment import Experiment
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import (
@@ -171,6 +170,9 @@ def ask(
 
   `answer_lines` is called with the model, a reader, and the reader's name.
   """
+  from bert.engine import loaded_model
+  from bert.scripts import terminal
+
   names = ("predict_file", "interactive") if answer_lines else ("interactive",)
   check_questions(flags, *names)
   model = loaded_model.load_trained(

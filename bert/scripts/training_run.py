@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import logging
@@ -14,7 +15,6 @@ import optimization
 from bert.contract.task import RowSet
 from bert.data import files
 from bert.engine import inputs, runner
-from bert.engine.graph_encoder import GraphEncoder
 from bert.engine.inputs import InputFn
 from bert.engine.programs import ModelFn
 from bert.errors import UserError, plural
@@ -25,6 +25,9 @@ from bert.scripts.rows import RowSets
 from bert.training import summaries
 from bert.training.estimator import Estimator
 from bert.training.model_fn import ModelOptions, build_model_fn
+
+if TYPE_CHECKING:
+  from bert.engine.graph_encoder import GraphEncoder
 
 
 def make_update(

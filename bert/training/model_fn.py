@@ -9,18 +9,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import modeling
 import optimization
 from bert.contract import batch_means, ops
 from bert.contract.task import Task, score_rows
 from bert.data import records, sequences
-from bert.engine import graph_encoder
 from bert.engine.encoding import encode
 from bert.engine.programs import EstimatorSpec, ModeKeys, ModelFn
 from bert.layers import POOLER
 from bert.models import checkpoints
 from bert.training import batch_gradients, micro_batches
+
+if TYPE_CHECKING:
+  from bert.engine.graph_encoder import GraphEncoder
 
 # Features that answers do not need.
 _UNREAD = (*records.SEQUENCES, "row_index", "is_real_example")
@@ -39,7 +42,7 @@ class ModelOptions:
   )
   cuts_groups: bool = True  # see `batch_gradients.compute_gradients`
   # Computes the encoder in place of TensorFlow; not for training.
-  encoder: graph_encoder.GraphEncoder | None = None
+  encoder: GraphEncoder | None = None
 
   @property
   def of_bert(self) -> tuple[bool, str, bool]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert import metrics
-from bert.engine import loaded_model
 from bert.models import checkpoints, model_folder
 from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import InputExample, without_label
@@ -37,6 +36,8 @@ def scores(
   labels differ too much. `truth` and `predictions` are [rows] or [rows, C], as
   from `label_type.predictions`.
   """
+  from bert.engine import loaded_model
+
   model = loaded_model.load(folder)
   task = model.task
   task.name = f"the initial model, {folder}"

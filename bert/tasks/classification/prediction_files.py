@@ -1,18 +1,22 @@
 """Tables of a classifier's predictions for data sets and lines of text."""
 
+from __future__ import annotations
+
 import csv
 import io
 import sys
 from collections.abc import Sequence
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 import numpy as np
 
 from bert.data import text_files
-from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError, plural
 from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import InputExample
+
+if TYPE_CHECKING:
+  from bert.engine.loaded_model import LoadedModel
 
 # Maximum number of lines per block.
 _MAX_LINES = 1024
