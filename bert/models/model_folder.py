@@ -73,7 +73,7 @@ def _config_names(model_dir):
 
 def input_files(path: str) -> list[str]:
   """The files that a model is read from, of which some may not exist."""
-  folder = weights_folder("", path)
+  folder = folder_of(path)
   names = (*CONFIG_NAMES, *VOCAB_NAMES, huggingface_config.TOKENIZER_NAME)
   paths = (os.path.join(folder, name) for name in names)
   pieces = files.find(os.path.join(glob.escape(folder), "*.model"))
@@ -105,31 +105,9 @@ def missing_vocabulary(model_dir: str) -> UserError:
   )
 
 
-def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The folder of the weights of a run: `output_dir` if it has checkpoints."""
-  if output_dir and checkpoints.training_checkpoints(output_dir):
-    return output_dir
-  init_checkpoint = init_checkpoint and downloads.local_path(init_checkpoint)
-  if not init_checkpoint or files.isdir(init_checkpoint):
-    return init_checkpoint
-  return os.path.dirname(init_checkpoint) or "."
-
-
-def own_checkpoint(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The prefix of a checkpoint that lies in `output_dir`, or None."""
-  folders = (output_dir, weights_folder("", init_checkpoint))
-  if all(folders) and len(set(map(os.path.realpath, folders))) == 1:
-    return checkpoints.find_checkpoint(init_checkpoint)
-  return None
-
-
-def initial_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The initial checkpoint without training: `output_dir` comes first.
-
-  In it, one that is named does, and then its finished model.
-  """
-  if own := own_checkpoint(output_dir, init_checkpoint):
-    return own
-  release = os.path.join(output_dir or "", checkpoints.RELEASE_NAME)
-  is_finished = output_dir and checkpoints.exists(release)
-  return release if is_finished else init_checkpoint
+def folder_of(path: str | None) -> str | None:
+  """The folder of a checkpoint, or a folder itself; None without a path."""
+  path = path and downloads.local_path(path)
+  if not path or files.isdir(path):
+    return path
+  return os.path.dirname(path) or "."

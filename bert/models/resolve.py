@@ -213,7 +213,7 @@ def _folders(source, overrides):
   from bert.models import model_folder
 
   paths = filter(None, (source, overrides.init_checkpoint))
-  found = (model_folder.weights_folder("", path) for path in paths)
+  found = (model_folder.folder_of(path) for path in paths)
   return list(filter(files.isdir, dict.fromkeys(found)))
 
 

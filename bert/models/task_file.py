@@ -21,7 +21,6 @@ from bert.models import (
   huggingface_config,
   huggingface_names,
   model_folder,
-  run_record,
   sentence_folder,
 )
 
@@ -95,28 +94,6 @@ def check_kind(folder: str, found: str | None, wanted: str) -> None:
   raise UserError(
     f"{folder} {problem}; pass the --output_dir of a finished training{inside}"
   )
-
-
-def trained_weights(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The checkpoint of a run that does not train, see `initial_weights`.
-
-  Raises UserError for one of another training than that in `output_dir`.
-  """
-  used = model_folder.initial_weights(output_dir, init_checkpoint)
-  folder = model_folder.weights_folder("", init_checkpoint)
-  own = model_folder.own_checkpoint(output_dir, init_checkpoint)
-  if used in (own, init_checkpoint) or not (folder and read(folder)[0]):
-    return used
-  data = (run_record.read_record(output_dir) or {}).get("data", {})
-  found, model = map(checkpoints.hash_of_weights, (init_checkpoint, used))
-  # The command may still name what the training began with.
-  if found not in (model, data.get("init_checkpoint")):
-    raise UserError(
-      f"--init_checkpoint={init_checkpoint} would not be used, because "
-      f"--output_dir={output_dir} holds another trained model; omit "
-      f"--init_checkpoint to use that one, or pass another --output_dir"
-    )
-  return used
 
 
 def load(

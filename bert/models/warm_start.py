@@ -21,7 +21,7 @@ def kept_rows(
 
   A variable that is not among them is kept as a whole.
   """
-  folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
+  folder = model_folder.folder_of(init_checkpoint)
   shapes = task.head_shapes(config)
   if not (folder and shapes and task.kind):
     return {}

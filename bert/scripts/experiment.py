@@ -14,7 +14,13 @@ from bert.contract.distillation import Distillation
 from bert.contract.task import Task
 from bert.data import files, folder_lock
 from bert.errors import UserError, plural
-from bert.models import checkpoints, model_folder, run_record, warm_start
+from bert.models import (
+  checkpoints,
+  model_folder,
+  run_record,
+  run_weights,
+  warm_start,
+)
 from bert.models.resolve import Model
 from bert.scripts.settings import RunSettings, no_trained_model
 from bert.training import best_checkpoint, start_checks
@@ -103,7 +109,7 @@ class Experiment:
     )
     if not (settings.do_train or has_heads or self.is_trained):
       raise no_trained_model(settings.output_dir, settings.init_checkpoint)
-    folder = model_folder.weights_folder(
+    folder = run_weights.weights_folder(
       settings.output_dir, settings.init_checkpoint
     )
     if self.is_trained and not settings.do_train:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from bert import runtimes
 from bert.data import files, folder_lock
 from bert.engine import devices
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints, run_weights
 from bert.models.resolve import Model
 from bert.scripts.evaluation import Evaluator
 from bert.scripts.experiment import Experiment
@@ -89,7 +89,7 @@ def _use_trained(experiment, model):
   """Loads the named checkpoint, or the finished or best model of a training."""
   settings = experiment.settings
   folder, named = settings.output_dir, settings.init_checkpoint
-  trained = model_folder.own_checkpoint(folder, named)
+  trained = run_weights.own_checkpoint(folder, named)
   trained = trained or checkpoints.final_checkpoint(folder)
   if experiment.is_trained and trained:
     # An extended training may have left newer weights. But a released model

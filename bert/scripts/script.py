@@ -62,7 +62,7 @@ def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
   if not flags.do_train or "max_seq_length" in flags.given:
     return flags
   for path in filter(None, (flags.init_checkpoint, flags.teacher)):
-    folder = model_folder.weights_folder("", path)
+    folder = model_folder.folder_of(path)
     kind, fields = task_file.read(folder)
     if kind == task.kind and "max_seq_length" in fields:
       trained = task_file.load(task, folder)

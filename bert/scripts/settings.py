@@ -16,7 +16,7 @@ from bert.engine import devices
 from bert.errors import UserError, plural
 from bert.flags import flag_table
 from bert.flags.values import Flags, table
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import checkpoints, run_weights
 from bert.models.resolve import Model, Overrides, resolve
 from bert.training import estimator
 
@@ -234,7 +234,7 @@ def load_model(flags: Flags, needs_tokenizer: bool = True) -> Model:
   """
   init_checkpoint, output_dir = flags.init_checkpoint, flags.output_dir
   if not flags.do_train:
-    init_checkpoint = task_file.trained_weights(output_dir, init_checkpoint)
+    init_checkpoint = run_weights.trained_weights(output_dir, init_checkpoint)
   if init_checkpoint is not None:
     checkpoints.find_checkpoint(init_checkpoint)
   return load_model_of(
@@ -255,11 +255,11 @@ def load_model_of(
   settings that a training recorded there.
   """
   source = init_checkpoint
-  folder = model_folder.weights_folder(output_dir, init_checkpoint)
+  folder = run_weights.weights_folder(output_dir, init_checkpoint)
   if not do_train:
     if not folder:
       raise no_trained_model(output_dir, init_checkpoint)
-    is_named = model_folder.own_checkpoint(output_dir, init_checkpoint)
+    is_named = run_weights.own_checkpoint(output_dir, init_checkpoint)
     source = folder if folder == output_dir and not is_named else source
   overrides = Overrides.of(flags.given)
   model = resolve(source, overrides, do_train, needs_tokenizer)

@@ -11,7 +11,7 @@ import pytest
 import families
 from bert.data import vocabulary
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder
+from bert.models import checkpoints, model_folder, run_weights
 from bert.models.resolve import Overrides, load_tokenizer, resolve
 
 CONFIG = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
@@ -233,9 +233,9 @@ def test_a_finished_training_comes_before_what_it_began_with(tmp_path, release):
   """As it does as long as the training's checkpoints are there."""
   initial = str(release / "bert_model.ckpt")
   for folder, expected in ((tmp_path, initial), (release, initial)):
-    assert model_folder.initial_weights(str(folder), initial) == expected
+    assert run_weights.trained_weights(str(folder), initial) == expected
   for given in (None, "other/bert_model.ckpt"):
-    assert model_folder.initial_weights(str(release), given) == initial
+    assert run_weights.trained_weights(str(release), given) == initial
 
 
 def test_the_files_that_a_model_is_read_from(tmp_path, release):

@@ -13,7 +13,7 @@ import run_squad
 from bert.commands import export_model
 from bert.engine import loaded_model
 from bert.errors import UserError
-from bert.models import checkpoints, task_file
+from bert.models import checkpoints, run_weights, task_file
 from bert.tasks.classification.task import ClassificationTask
 from bert.tasks.embeddings.vectors import VectorTask
 from bert.tasks.squad.task import SquadTask
@@ -209,7 +209,7 @@ def test_a_trained_model_that_would_not_be_used(
   # The command of a training names what it began with, as the original's does.
   release = task_folders.write(tmp_path / "release", "", golden, goldens)
   for given in (None, release, out, f"{out}/bert_model.ckpt"):
-    assert task_file.trained_weights(out, given) == f"{out}/bert_model.ckpt"
+    assert run_weights.trained_weights(out, given) == f"{out}/bert_model.ckpt"
   data = {"init_checkpoint": checkpoints.hash_of_weights(other)}
   write(tmp_path / "out", flags={"flags": {}, "data": data})
-  assert task_file.trained_weights(out, other) == f"{out}/bert_model.ckpt"
+  assert run_weights.trained_weights(out, other) == f"{out}/bert_model.ckpt"

@@ -14,7 +14,7 @@ from bert.tasks.classification.examples import InputExample, without_label
 
 def find_folder(init_checkpoint: str | None) -> str | None:
   """The folder of the finished model that has this checkpoint, or None."""
-  folder = init_checkpoint and model_folder.weights_folder("", init_checkpoint)
+  folder = model_folder.folder_of(init_checkpoint)
   if not folder or not model_folder.is_finished(folder):
     return None
   named, own = map(checkpoints.find_checkpoint, (init_checkpoint, folder))

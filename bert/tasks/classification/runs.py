@@ -11,7 +11,13 @@ import numpy as np
 import tokenization
 from bert.errors import UserError
 from bert.flags.values import Flags
-from bert.models import checkpoints, model_folder, run_record, task_file
+from bert.models import (
+  checkpoints,
+  model_folder,
+  run_record,
+  run_weights,
+  task_file,
+)
 from bert.flags.flag_table import wanted_splits
 from bert.tasks.classification import (
   glue,
@@ -98,7 +104,7 @@ def _make_run(flags, tasks, task, folder, seed):
       init_checkpoint = own
     splits = tuple(split for split in splits if split == "test")
   if "train" not in splits:
-    init_checkpoint = task_file.trained_weights(output_dir, init_checkpoint)
+    init_checkpoint = run_weights.trained_weights(output_dir, init_checkpoint)
   return Run(
     task=task,
     name=name,
@@ -122,7 +128,7 @@ def make_task(
   flags: Flags, run: Run, tokenizer: tokenization.FullTokenizer
 ) -> classification.ClassificationTask:
   """The task of a Run; a trained model determines how texts are read."""
-  folder = model_folder.weights_folder(run.output_dir, run.init_checkpoint)
+  folder = run_weights.weights_folder(run.output_dir, run.init_checkpoint)
   trained = read_trained(folder)
   trains = "train" in run.splits
   used = None if trains else trained
@@ -130,7 +136,7 @@ def make_task(
     task_file.check_kind(folder, kind, classification.ClassificationTask.kind)
   initial, initial_folder = used, None
   if trains:  # Earlier steps of this training do not count.
-    initial = read_trained(model_folder.weights_folder("", run.init_checkpoint))
+    initial = read_trained(model_folder.folder_of(run.init_checkpoint))
     if initial:
       initial_folder = find_folder(run.init_checkpoint)
   seen = initial.seen() if initial else NO_ROWS
@@ -166,7 +172,7 @@ def recall_flags(output_dir: str | None, init_checkpoint: str | None) -> dict:
   """The RECALLED flags in the flags.json of a trained classifier."""
   folder = output_dir
   if not (folder and model_folder.is_finished(folder)):
-    folder = model_folder.weights_folder(folder, init_checkpoint)
+    folder = run_weights.weights_folder(folder, init_checkpoint)
   if not (folder and read_trained(folder)):
     return {}
   flags = run_record.recorded_flags(folder)

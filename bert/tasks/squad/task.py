@@ -27,7 +27,7 @@ from bert.data.text_words import check_has_words
 from bert.errors import UserError, plural
 from bert.flags.flag_table import wanted_splits
 from bert.flags.values import Flags
-from bert.models import checkpoints, model_folder, task_file
+from bert.models import checkpoints, run_weights, task_file
 from bert.models.resolve import Model
 from bert.tasks.squad import data, page, scores as squad_scoring
 from bert.tasks.squad.data import ReadingSettings
@@ -162,7 +162,7 @@ class SquadTask(Task):
     weights, folder = None, flags.output_dir
     if not flags.do_train and model.folder != folder:
       weights = checkpoints.hash_of_weights(model.checkpoint)
-    own = model_folder.own_checkpoint(folder, flags.init_checkpoint)
+    own = run_weights.own_checkpoint(folder, flags.init_checkpoint)
     stored = stored_threshold(folder)
     return cls(
       dataclasses.replace(
