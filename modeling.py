@@ -335,7 +335,8 @@ def self_attention(
   return attention(*heads, mask, config.attention_probs_dropout_prob, seed)
 
 
-# A block drops probabilities, and outputs of attention and of the wide layer.
+# Dropout masks of a block: for the attention probabilities, the output of
+# attention, and the output of the feed-forward layer.
 _DROPOUT_MASKS = 3
 
 

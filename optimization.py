@@ -308,8 +308,8 @@ def trust_ratio(
   return tf.where(ratio > 0, ratio, 1.0)
 
 
-# For a variable of fewer elements, to start a program takes longer than to
-# pass over its elements several times, and so does to compile it.
+# Updates of variables with fewer elements are not compiled: compiling and
+# starting a program would take longer than it saves.
 _MIN_COMPILED = 2**15
 
 

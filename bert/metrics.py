@@ -17,7 +17,7 @@ import numpy as np
 def accuracy(label_ids: np.ndarray, predictions: np.ndarray) -> float:
   """Share of correct rows; a row of several labels needs all of them.
 
-  By NumPy: a report computes it of hundreds of draws.
+  Uses NumPy for speed, because a report computes it for hundreds of draws.
   """
   correct = np.equal(label_ids, predictions)
   return float(np.mean(correct.reshape(len(correct), -1).all(axis=1)))

@@ -6,7 +6,8 @@
       for index, row_outputs in batching.by_row(batch, outputs, axes):
         ...
 
-Rows are read in windows, so the input may be larger than memory. Rows of
+Training forms its batches in `inputs`, from serialized rows. Here rows are read
+in windows, so the input may be larger than memory. Rows of
 similar length within a window share a batch, which is cut to its longest row,
 so there is little padding.
 """
@@ -28,8 +29,7 @@ _T = TypeVar("_T")
 # input order.
 SORTED_ROWS = 4096
 
-# Lengths of batches with XLA, which compiles a program for each length. Longer
-# batches have the maximum length.
+# Lengths of batches with XLA, which compiles a program for each length.
 LENGTHS = (32, 64, 128, 256, 384, 512)
 
 # Output name -> axes after the first: a size, None for any size, or the name of
@@ -57,7 +57,7 @@ class Batching:
   batch_size: int
   is_static: bool = False  # full batches with the shapes of the spec
   fills: bool = False  # fill the last batch by repeating its rows
-  rounds_lengths: bool = False  # to one of LENGTHS
+  rounds_lengths: bool = False  # to one of `lengths_up_to`
   in_order: bool = False  # do not sort the rows
 
   @property
@@ -116,7 +116,7 @@ class Batching:
     sizes = dict(zip(mask.cut_axes, largest, strict=True))
     if self.rounds_lengths:
       size, most = sizes[records.POSITION], mask.shape[-1]
-      rounded = (n for n in (*LENGTHS, most) if size <= n <= most)
+      rounded = (n for n in lengths_up_to(most) if size <= n)
       sizes[records.POSITION] = min(rounded)
     return sizes
 
@@ -149,6 +149,11 @@ class Batching:
           for name, values in outputs.items()
         },
       )
+
+
+def lengths_up_to(most: int) -> list[int]:
+  """The lengths of batches whose lengths are rounded, in ascending order."""
+  return [*(n for n in LENGTHS if n < most), most]
 
 
 def in_order(numbered: Iterable[tuple[int, _T | None]]) -> Iterator[_T]:

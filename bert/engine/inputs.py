@@ -1,4 +1,4 @@
-"""Rows of features, gathered in batches for training.
+"""Batches for training, and the rows that evaluation reads, too.
 
 A row has the features of its task's spec, see `bert.data.records`. In a batch,
 sequences are cut to the longest row, and rows of similar length share a batch,
@@ -24,7 +24,7 @@ import tensorflow as tf
 from bert import variables
 from bert.data import files, records, sequences
 from bert.engine import devices, record_files
-from bert.engine.batches import LENGTHS
+from bert.engine.batches import lengths_up_to
 
 # Training rows are sorted by length among this many batches: enough for
 # batches with little padding, few enough that batches stay mixed.
@@ -133,7 +133,7 @@ def _cut(features, spec, rounds):
   }
   if rounds:
     size, most = sizes[records.POSITION], spec["input_mask"].shape[-1]
-    lengths = tf.constant([n for n in LENGTHS if n < most] + [most])
+    lengths = tf.constant(lengths_up_to(most))
     sizes[records.POSITION] = tf.reduce_min(lengths[lengths >= size])
 
   def cut(name, value):
@@ -156,7 +156,7 @@ def read_batch(
   They include `row_index` [B] and `is_real_example` [B], which is also 0 where
   `is_real_row`, bool [B], is False: for rows that only fill up the batch.
   Unless `pad_to_max_length`, the batch is cut to its longest row or, if
-  `rounds_lengths`, to the next of LENGTHS.
+  `rounds_lengths`, to the next of `lengths_up_to`.
   """
   features = {
     # TPUs emulate int64 slowly, and ids fit into int32.

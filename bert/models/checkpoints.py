@@ -256,7 +256,11 @@ class Checkpoint:
     return name in self.shapes and name not in self.skipped
 
   def __getitem__(self, name: str):
-    """The array of that name, or a function that makes it of a fresh one."""
+    """The array of that name.
+
+    With `kept_rows`, a function that puts the kept rows into a newly
+    initialized array.
+    """
     with _readable(self.prefix):
       value = self._reader.get_tensor(self._names.get(name, name))
     rows = self.kept_rows.get(name)

@@ -1,11 +1,11 @@
-"""From a path, a name or flags to a model: the only place that finds one.
+"""Finds the configuration, tokenizer and checkpoint of a model.
 
     model = resolve("uncased_L-12_H-768_A-12")
     model = resolve(flags.init_checkpoint, Overrides.of(flags.given))
 
-A model is its configuration, its tokenizer and its weights, which must fit each
-other. Modules that need NumPy are imported late, because scripts that write
-data need `load_tokenizer` alone.
+No other module does, and here they are checked to fit each other;
+`checkpoints.load_weights` reads the weights. Modules that need NumPy are
+imported late, because scripts that write data need only `load_tokenizer`.
 """
 
 from __future__ import annotations

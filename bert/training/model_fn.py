@@ -84,10 +84,12 @@ def build_model_fn(
     del labels, params  # Labels are among the features.
     _initialize(init_checkpoint, task, config, options.kept_rows)
     if mode == ModeKeys.TRAIN:
-      compute = _of_whole_batch if task.spans_batch else _of_rows
-      loss, scalars, gradients = compute(
-        task, forward, features, update, options.cuts_groups
-      )
+      inputs = task, forward, features, update
+      if task.spans_batch:
+        computed = _of_whole_batch(*inputs, options.cuts_groups)
+      else:
+        computed = _of_rows(*inputs)
+      loss, scalars, gradients = computed
       train_op, logged = optimization.minimize(gradients, update)
       return EstimatorSpec(mode, loss, train_op, logged | scalars)
     _, outputs = forward(features, False)
@@ -96,9 +98,8 @@ def build_model_fn(
   return model_fn
 
 
-def _of_rows(task, forward, features, update, cuts_groups):
+def _of_rows(task, forward, features, update):
   """Loss, logged scalars and gradients of a batch of independent rows."""
-  del cuts_groups
 
   def loss_of(features):
     bert, outputs = forward(features, True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.data import records, sequences
-from bert.engine import inputs, record_files
+from bert.engine import batches, inputs, record_files
 from bert.training import estimator
 
 SEQ_LENGTH = 20
@@ -220,7 +220,7 @@ class TestInputFn:
   )
   def test_lengths_are_rounded(self, monkeypatch, longest, length):
     """XLA compiles a program for each length."""
-    monkeypatch.setattr(inputs, "LENGTHS", (4, 8, 512))
+    monkeypatch.setattr(batches, "LENGTHS", (4, 8, 512))
     params = {"batch_size": 2, "rounds_lengths": True}
     rows = make_rows([2, longest])
     (batch,) = batches_of(rows, params, 1, is_training=True)

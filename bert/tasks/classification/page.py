@@ -58,7 +58,7 @@ class ClassifiedSet:
   def sample(self) -> verdict.Sample | None:
     """The rows behind the first metric; None for a loss."""
     name = next(iter(self.results), "").removeprefix("eval_")
-    if name not in metrics.METRICS or name == "mse":
+    if name not in metrics.METRICS or metrics.is_lower_better(name):
       return None
     truth, predictions = self.label_ids, self.predictions
     metric = metrics.METRICS[name]

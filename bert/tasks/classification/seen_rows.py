@@ -1,7 +1,7 @@
 """Hashes of the rows that a model and its initial models have seen.
 
-task.json keeps them, so that a later training never evaluates on rows of an
-earlier one.
+task.json records them. When a later training splits its file, these rows are
+not held out for evaluation; for a --dev_file that has them, the run warns.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,7 @@
 """Training of vectors of texts, so that close meanings have close vectors.
 
-Sentence-BERT (Reimers & Gurevych 2019). The result is a model of `features`.
+Sentence-BERT (Reimers & Gurevych 2019). `bert.load` loads the trained model as
+the kind "vectors".
 """
 
 from __future__ import annotations
