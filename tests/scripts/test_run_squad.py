@@ -307,7 +307,7 @@ def test_a_threshold_of_another_model(trained_v2, files, tmp_path):
   log = _fork(files, out, "--do_predict", init_checkpoint=other, **asked)
   assert f", from {out}/task.json" in log
   log = _fork(files, out, "--do_predict", init_checkpoint=folder, **asked)
-  assert f"{out}/task.json is not used" in log
+  assert f"threshold in {out}/task.json" in log
   assert f", from {folder}/task.json" in log
 
 

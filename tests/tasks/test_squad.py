@@ -160,7 +160,7 @@ class TestReading:
     assert example.qas_id == "good"
     (warning,) = [r for r in caplog.records if r.levelname == "WARNING"]
     message = warning.getMessage()
-    assert message.startswith(f"{path}: leaving out 3 questions")
+    assert message.startswith(f"{path}: skipping 3 questions")
     assert message.endswith("the first is far, answer 'c'")
     assert f"{path}: 1 question" in caplog.messages
     assert len(squad.read_squad_examples(path, False)) == 4

@@ -96,12 +96,12 @@ def test_a_second_run_reads_the_files(load, tmp_path, caplog):
   own = load("tagging")
   with caplog.at_level(logging.INFO, "absl"):
     first = _targets(Teacher(own.folder, own.task), own.examples, str(tmp_path))
-    assert "computes" in caplog.text
+    assert "Computing" in caplog.text
     caplog.clear()
     second = _targets(
       Teacher(own.folder, own.task), own.examples, str(tmp_path)
     )
-    assert "computes" not in caplog.text
+    assert "Computing" not in caplog.text
   np.testing.assert_array_equal(
     first["teacher/logits"], second["teacher/logits"]
   )
@@ -130,7 +130,7 @@ def test_a_dry_run_does_not_wait_for_the_teacher(load, tmp_path, caplog):
   teacher = Teacher(own.folder, own.task, is_dry_run=True)
   with caplog.at_level(logging.INFO, "absl"):
     found = _targets(teacher, own.examples, str(tmp_path))
-  assert "computes" not in caplog.text
+  assert "Computing" not in caplog.text
   length, labels = task_folders.LENGTH, len(task_folders.TAGS)
   assert found["teacher/logits"].shape == (2, length, labels)
 
