@@ -22,7 +22,7 @@ from bert import layers, metrics
 from bert.contract import distillation
 from bert.contract.task import Field, RowSet, Settings, Task
 from bert.data import files, text_hashes
-from bert.errors import UserError, check_known, plural
+from bert.errors import UserError, check_known, plural, read_each
 from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
   calibration,
@@ -305,7 +305,9 @@ class ClassificationTask(Task):
         [e.text_a, e.text_b, e.label] for e in examples
       )
       if split != "test":
-        label_ids = [label_id(e, self.label_type) for e in examples]
+        label_ids = read_each(
+          lambda example: label_id(example, self.label_type), examples
+        )
       if split == "train":
         is_pair = any(e.text_b is not None for e in examples[:1])
         self.settings = dataclasses.replace(self.settings, is_pair=is_pair)
