@@ -1,6 +1,8 @@
 """The data sets of a user's own tables."""
 
 import collections
+import csv
+import dataclasses
 import json
 import logging
 import pathlib
@@ -228,6 +230,32 @@ class TestJsonLabels:
     )
     assert found == ["x|1", "", "y|x", "", "true", "x"]
     assert labels == ["1", "true", "x", "y"]
+
+  @pytest.mark.parametrize(
+    ("cell", "wanted"),
+    [
+      ("['a', 'c']", "a|c"),
+      ('["a", "c"]', "a|c"),
+      (" ['it\\'s']", "it's"),
+      ("[1, 2]", "1|2"),
+      ("['a' \"c\"\n 'd']", "a|c|d"),  # NumPy's.
+      ("[]", ""),
+      ("[urgent]", "[urgent]"),
+      ("[a|b", "[a|b"),
+    ],
+  )
+  def test_a_list_as_text(self, tmp_path, cell, wanted):
+    path = tmp_path / "x.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+      csv.writer(file).writerows([["text", "label"], ["t", cell]])
+    processor = tabular.TableProcessor(
+      train_file=str(path), dev_file=str(path), kind="multilabel"
+    )
+    (example,) = processor.get_train_examples()
+    assert example.label == wanted
+    # One label may look like a list.
+    processor = dataclasses.replace(processor, kind="classification")
+    assert processor.get_train_examples()[0].label == cell.strip()
 
   @pytest.mark.parametrize(
     ("kind", "label", "message"),

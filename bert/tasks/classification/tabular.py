@@ -1,11 +1,13 @@
 """Your own labeled texts, from TSV, CSV, JSON Lines or Parquet files."""
 
+import ast
 import collections
 import dataclasses
 import functools
 import itertools
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -252,6 +254,7 @@ class TableProcessor(DataProcessor):
   def _field(self, field, value, cell):
     """The value of a cell as a field of InputExample."""
     several = field == "label" and self.kind == Multilabel.kind
+    value = _list_in(value) if several else value
     is_list = several and isinstance(value, list)
     parts = [as_text(part) for part in (value if is_list else [value])]
     if None not in parts:
@@ -269,6 +272,17 @@ class TableProcessor(DataProcessor):
     elif field == "label" and self.kind == Regression.kind:
       accepted = "a number, as --regression needs"
     raise wrong_cell(cell, value, accepted)
+
+
+def _list_in(value):
+  """The list in a text such as "['a', 'c']"; any other value as it is."""
+  text = value.strip() if isinstance(value, str) else ""
+  if text[:1] + text[-1:] != "[]":
+    return value
+  try:  # NumPy separates elements by spaces.
+    return ast.literal_eval(re.sub(r"""(?<=['"])\s+(?=['"])""", ", ", text))
+  except (ValueError, SyntaxError, MemoryError, RecursionError):
+    return value
 
 
 def split_examples(
