@@ -95,12 +95,7 @@ def experiment(
   """The Experiment of a task; `changes` override values of flags."""
   model.check_length(task.settings.max_seq_length)
   splits = wanted_splits(flags) if splits is None else splits
-  fixed = {
-    name: value
-    for name, value in vars(task.settings).items()
-    if name in flags and flags.rows[name].fixed_by == "task"
-  }
-  changes = {**model.flags(), **fixed, **changes}
+  changes = {**model.flags(), **changes}
   settings = RunSettings(
     flags, splits, init_checkpoint=model.init_checkpoint, **changes
   )
