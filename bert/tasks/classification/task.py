@@ -397,10 +397,14 @@ class ClassificationTask(Task):
           seen[0],
         )
 
+  def drop_calibration(self) -> None:
+    """Drops the temperatures, but not those in task.json."""
+    self.settings = dataclasses.replace(self.settings, temperatures=())
+
   def before_updates(self, folder: str) -> None:
     """Drops the temperatures; they were fitted to the old weights."""
     if self.settings.temperatures:
-      self.settings = dataclasses.replace(self.settings, temperatures=())
+      self.drop_calibration()
       path = task_file.write(folder, self)
       logging.info(
         "%s: dropped the calibration, because training changes the weights",
@@ -419,9 +423,9 @@ class ClassificationTask(Task):
   # Evaluation and prediction.
 
   def calibrate(self, answers: Iterable[Prediction]) -> None:
+    """Fits the temperatures to answers without any."""
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
-    before = np.array(self.settings.temperatures or 1.0)
-    temperatures = calibration.fit_temperatures(logits * before, label_ids)
+    temperatures = calibration.fit_temperatures(logits, label_ids)
     self.settings = dataclasses.replace(
       self.settings, temperatures=temperatures
     )
