@@ -151,7 +151,7 @@ class Evaluator:
         verdicts[evaluation.name] = verdict.judge(sample)
     training_page.write(
       folder,
-      task.name,
+      task.kind if task.name == "custom" else task.name,
       evaluations,
       task.section,
       summaries.read_scalars(folder),

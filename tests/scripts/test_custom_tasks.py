@@ -160,6 +160,7 @@ def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
   assert line.startswith(f"accuracy {accuracy:.2f} (95 % range ")
   assert line.endswith(f"gives {usual:.2f}")
   page = (folder / "report.html").read_text(encoding="utf-8")
+  assert '<h1 dir="auto">Classification: pairs</h1>' in page
   assert page.index("95 % range") < page.index("Warnings about the data")
   assert "2 of the 8 development examples (25.0 %) are also in the" in page
   assert "Truncated 3 of 24 examples (12.5 %) to --max_seq_length=24" in log
