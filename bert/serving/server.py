@@ -44,8 +44,7 @@ _FAULT_REASON = "the server failed; its log has the reason"
 # Seconds after SIGTERM in which open connections may still send a request.
 _LAST_REQUESTS_S = 1.0
 
-# A larger request, up to this many times the limit, is read and discarded,
-# because a client that is still sending would not see the answer.
+# A request that is refused is read up to this many times the limit.
 _DISCARDED = 16
 
 
@@ -96,11 +95,11 @@ class _Metrics:
 
 
 class _Server:
-  def __init__(self, model, name, limits, searcher, relevant_label):
+  def __init__(self, model, name, limits, vectors):
     self.model = model
     self.name = name
     self.limits = limits
-    self.vectors = search_rest.Reader(model, name, searcher, relevant_label)
+    self.vectors = vectors
     self.metrics = _Metrics()
     self.batcher = None
 
@@ -235,20 +234,14 @@ class _Server:
 
   async def read_body(self, request):
     """The bytes of a request; no more than the limit are held in memory."""
-    limit, content, size = self.limits.max_body_bytes, bytearray(), 0
-    announced = request.headers.get("content-length", "0")
-    if not announced.isdecimal() or int(announced) <= _DISCARDED * limit:
-      async for part in request.stream():
-        size += len(part)
-        if size <= limit:
-          content += part
-        elif size > _DISCARDED * limit:
-          break
-      if size <= limit:
-        return bytes(content)
-    raise HTTPException(
-      _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
-    )
+    limit, content = self.limits.max_body_bytes, bytearray()
+    async for part in request.stream():
+      content += part
+      if len(content) > limit:
+        raise HTTPException(
+          _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
+        )
+    return bytes(content)
 
   def read_call(self, content, read):
     """The Call in the bytes of a request, within the limits."""
@@ -289,9 +282,41 @@ def _error(status, reason, path=""):
   if status in (_TOO_MANY, _BUSY):
     response.headers["Retry-After"] = "1"
   if status in (_TIMEOUT, _TOO_LARGE):
-    # The rest of the request was not read.
+    # The rest of the request may not be read.
     response.headers["Connection"] = "close"
   return response
+
+
+def _reading_all(app, most, timeout_s):
+  """The application, which reads all of a request before it answers.
+
+  Otherwise the connection may be reset before the client has read the answer.
+  At most `most` bytes are read.
+  """
+
+  async def read_and_run(scope, receive, send):
+    is_read, size = scope["type"] != "http", 0
+
+    async def receive_part():
+      nonlocal is_read, size
+      message = await receive()
+      size += len(message.get("body", b""))
+      is_read = not message.get("more_body")
+      return message
+
+    async def read_rest():
+      while not is_read and size <= most:
+        await receive_part()
+
+    async def send_after_reading(message):
+      if not is_read and message.get("status", _TIMEOUT) != _TIMEOUT:
+        with contextlib.suppress(asyncio.TimeoutError):
+          await asyncio.wait_for(read_rest(), timeout_s)
+      await send(message)
+
+    await app(scope, receive_part, send_after_reading)
+
+  return read_and_run
 
 
 async def _http_error(request, error):
@@ -317,8 +342,9 @@ def make_app(
     searcher: searches an index by the vectors of the model.
     relevant_label: see `search.Reranker`; of a classifier of pairs.
   """
-  server = _Server(model, name, limits, searcher, relevant_label)
-  models, vectors = "/v1/models/{name:str}", server.vectors
+  vectors = search_rest.Reader(model, name, searcher, relevant_label)
+  server = _Server(model, name, limits, vectors)
+  models = "/v1/models/{name:str}"
   routes = [
     Route("/", server.page),
     Route("/healthz", server.health),
@@ -336,9 +362,14 @@ def make_app(
       ),
       Route(prefix, server.status),
     ]
+  most = _DISCARDED * limits.max_body_bytes
+  middleware = [
+    Middleware(_reading_all, most=most, timeout_s=limits.timeout_s),
+    Middleware(HostGuard, hosts=hosts),
+  ]
   return Starlette(
     routes=routes,
-    middleware=[Middleware(HostGuard, hosts=hosts)],
+    middleware=middleware,
     lifespan=server.lifespan,
     exception_handlers={HTTPException: _http_error},
   )

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -272,6 +273,19 @@ def test_a_bad_request_gets_one_line(client, path, body, status, part):
   assert part in answer["error"]
   assert "\n" not in answer["error"]
   assert client.answer("ab") == (200, scored(0.2)[0])  # It still answers.
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/healthz", "/answer"])
+def test_a_client_sees_why_its_body_is_refused(path):
+  """Without reading the body, the connection may be reset."""
+  limits = dataclasses.replace(LIMITS, max_body_bytes=100_000)
+  with running(CLASSIFIER, "moods", limits) as client:
+    for _ in range(20):
+      status, found, _ = client.request(
+        path, b" " * 900_000, headers={"Connection": "close"}
+      )
+      assert status in (404, 405, 413)
+      assert "error" in found
 
 
 def test_a_context_counts_once_for_each_choice():
