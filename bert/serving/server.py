@@ -22,6 +22,7 @@ from absl import logging
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -367,6 +368,11 @@ def make_app(
     Middleware(_reading_all, most=most, timeout_s=limits.timeout_s),
     Middleware(HostGuard, hosts=hosts),
   ]
+  if hosts:  # HostGuard refuses other origins.
+    allowed = {f"allow_{name}": ["*"] for name in ("origins", "headers")}
+    methods = ["GET", "POST"]
+    cors = Middleware(CORSMiddleware, allow_methods=methods, **allowed)
+    middleware.append(cors)
   return Starlette(
     routes=routes,
     middleware=middleware,

@@ -466,6 +466,28 @@ class TestHosts:
       )
       assert found["error"].startswith(next(iter(headers)))
 
+  def test_a_page_of_another_port_reads_answers(self, guarded):
+    """By the headers that browsers ask for (CORS)."""
+    origin = {"Origin": "http://localhost:3000"}
+    asked = {
+      "Access-Control-Request-Method": "POST",
+      "Access-Control-Request-Headers": "content-type,authorization",
+    }
+    for method, headers in (("OPTIONS", {**origin, **asked}), (None, origin)):
+      body = None if method else {"text": "ab"}
+      answer = guarded.request("/answer", body, method, headers)
+      assert answer[0] == 200
+      assert answer[2]["access-control-allow-origin"] == "*"
+      if method:
+        allowed = answer[2]["access-control-allow-headers"].lower()
+        assert {"content-type", "authorization"} <= {
+          *re.split(r",\s*", allowed)
+        }
+    evil = {**asked, "Origin": "http://evil.example"}
+    answer = guarded.request("/answer", None, "OPTIONS", evil)
+    assert answer[0] == 403
+    assert "access-control-allow-origin" not in answer[2]
+
   def test_a_network(self):
     """Who opens a server to others knows its names, or lists them."""
     assert not host_guard.allowed_hosts("0.0.0.0", [])
