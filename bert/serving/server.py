@@ -30,7 +30,7 @@ from starlette.routing import Route
 from bert.engine.loaded_model import LoadedModel, count_of, length_of
 from bert.engine.runner import InfiniteOutputError
 from bert.errors import UserError, plural
-from bert.search.search import Searcher
+from bert.search.search import Reranker, Searcher
 from bert.serving import rest, search_rest, server_page
 from bert.serving.batching import Batcher, QueueFullError, StoppedError
 from bert.serving.host_guard import HostGuard
@@ -134,6 +134,10 @@ class _Server:
     content = prometheus_client.generate_latest(self.metrics.registry)
     return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
+  async def models(self, request: Request) -> Response:
+    model = {"id": self.name, "object": "model", "created": 0}  # OpenAI's form.
+    return _json({"object": "list", "data": [{**model, "owned_by": "local"}]})
+
   async def status(self, request: Request) -> Response:
     self.check_name(request)
     return _json(rest.status())
@@ -229,7 +233,10 @@ class _Server:
       client_leaves.cancel()
 
   async def compute(self, call):
-    answers = await self.batcher.submit(call.items)
+    if call.model:
+      answers = await asyncio.to_thread(call.model.answer, call.items)
+    else:
+      answers = await self.batcher.submit(call.items)
     # A search, or the JSON of many vectors, takes a while.
     return await asyncio.to_thread(call.finish, answers)
 
@@ -333,6 +340,7 @@ def make_app(
   hosts: Collection[str] = (),
   searcher: Searcher | None = None,
   relevant_label: str | None = None,
+  reranker: Reranker | None = None,
 ) -> Starlette:
   """The server as an ASGI application.
 
@@ -342,14 +350,16 @@ def make_app(
     hosts: the hosts that requests may name, from `allowed_hosts`; () for any.
     searcher: searches an index by the vectors of the model.
     relevant_label: see `search.Reranker`; of a classifier of pairs.
+    reranker: scores the texts of /v1/rerank instead of the model.
   """
-  vectors = search_rest.Reader(model, name, searcher, relevant_label)
+  vectors = search_rest.Reader(model, name, searcher, relevant_label, reranker)
   server = _Server(model, name, limits, vectors)
   models = "/v1/models/{name:str}"
   routes = [
     Route("/", server.page),
     Route("/healthz", server.health),
     Route("/metrics", server.show_metrics),
+    Route("/v1/models", server.models),
     server.post("/answer", vectors.read_answer),
     server.post("/v1/embeddings", vectors.read_embeddings, "vector"),
     server.post("/v1/rerank", vectors.read_rerank),

@@ -288,6 +288,13 @@ def test_a_client_sees_why_its_body_is_refused(path):
       assert "error" in found
 
 
+def test_the_list_of_models(client):
+  status, found, _ = client.request("/v1/models")
+  assert (status, found["object"]) == (200, "list")
+  (model,) = found["data"]
+  assert (model["id"], model["object"]) == ("moods", "model")
+
+
 def test_a_context_counts_once_for_each_choice():
   model = Fake(
     (Field("context"), Field("choices", is_list=True)),
