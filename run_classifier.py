@@ -253,7 +253,6 @@ def plan(flags: Flags, run: runs.Run) -> Experiment:
     data_dir=run.data_dir,
     output_dir=run.output_dir,
     seed=run.seed,
-    long_text=task.settings.long_text,
   )
 
 

@@ -6,6 +6,7 @@ import pathlib
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from types import ModuleType
+from typing import Any
 
 # The name under which pip installs this project; pyproject.toml has it, too.
 _DISTRIBUTION = "bert-tensorflow2"
@@ -53,9 +54,10 @@ def plural(count: int, noun: str) -> str:
   return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def listing(names: Sequence) -> str:
+def listing(names: Sequence, are_quoted: bool = True) -> str:
   """The names in quotation marks; only the first of many, long ones cut."""
-  shown = ", ".join(repr(shortened(str(name))) for name in names[:MAX_LISTED])
+  shown = (shortened(str(name)) for name in names[:MAX_LISTED])
+  shown = ", ".join(map(repr, shown) if are_quoted else shown)
   more = len(names) - MAX_LISTED
   return f"{shown} and {more} more" if more > 0 else shown
 
@@ -75,6 +77,27 @@ def did_you_mean(
   by_lower = {str(other).lower(): str(other) for other in words}
   near = difflib.get_close_matches(word.lower(), by_lower, n=1)
   return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
+
+
+def read_each(
+  read: Callable[[Any], Any], items: Iterable, where: Callable[[Any], str] = str
+) -> list:
+  """[read(item) for item in items]; the error names all that are wrong.
+
+  `where` is the place of an item, such as FILE:LINE.
+  """
+  results, errors, lines = [], [], []
+  for item in items:
+    try:
+      results.append(read(item))
+    except UserError as error:
+      errors.append(error)
+      lines.append(where(item).rpartition(":")[2])
+  if errors:
+    others = f"; {plural(len(lines) - 1, 'more such row')}: "
+    others += listing(lines[1:], are_quoted=False)
+    raise UserError(f"{errors[0]}{others if lines[1:] else ''}") from errors[0]
+  return results
 
 
 def check_given(what: str, value: object, remedy: str) -> None:

@@ -75,7 +75,7 @@ def check_flags(flags: Flags) -> str:
   """Checks the flags; returns the name of the model."""
   if not flags.index:
     flags.require("model_dir")
-    flags.warn_if_given("add --index", "ann", "reranker")
+    flags.warn_if_given("add --index", "ann")
   flags.require("host")  # An empty one would open the server to the network.
   runtimes.check_runtime(flags.runtime, flags.precision)
   folder = os.path.basename(os.path.abspath(flags.model_dir or flags.index))
@@ -97,17 +97,19 @@ def main(flags: Flags) -> None:
   options["batch_size"], searcher = flags.max_batch, None
   if flags.index:
     searcher = search.load_searcher(flags.index, flags.model_dir, **options)
-    model = searcher.model
+    model, reranker = searcher.model, None  # The searcher has its own.
   else:
-    options = {n: options[n] for n in ("batch_size", "precision", "runtime")}
-    model = loaded_model.load(flags.model_dir, **options)
+    engine = {n: options[n] for n in ("batch_size", "precision", "runtime")}
+    model = loaded_model.load(flags.model_dir, **engine)
+    pairs = flags.reranker, flags.relevant_label
+    reranker = search.load_reranker(*pairs, **engine)
   names = (field.name for field in dataclasses.fields(server.Limits))
   limits = server.Limits(**{name: flags[name] for name in names})
   hosts = host_guard.allowed_hosts(
     listener.getsockname()[0], flags.allowed_hosts
   )
   app = server.make_app(
-    model, name, limits, hosts, searcher, flags.relevant_label
+    model, name, limits, hosts, searcher, flags.relevant_label, reranker
   )
   host = f"[{flags.host}]" if ":" in flags.host else flags.host
   address = f"http://{host}:{listener.getsockname()[1]}"

@@ -34,6 +34,9 @@ _WORKBOOKS = (".xlsx", ".xls", ".xlsm", ".ods")
 # Values of --delimiter that are hard to type in a shell.
 _NAMED = {"tab": "\t", "\\t": "\t"}
 
+# A first line that tells Excel the delimiter.
+_EXCEL_HINT = re.compile(r'"?sep=([^"\r\n])"?[\r\n]', re.IGNORECASE)
+
 # The delimiter is recognized from this number of rows and of characters.
 _SAMPLE_ROWS, _SAMPLE_SIZE = 20, 2**20
 
@@ -138,13 +141,15 @@ def read_table(
 
   In files whose columns are separated by tabs and whose name ends in .tsv,
   quotation marks have no meaning. In others, quoted fields may contain line
-  breaks. JSON files have one object per line. Empty lines at the end are
-  ignored, in JSON files everywhere. The class labels of Parquet files that
-  Hugging Face's `datasets` has written are read by name.
+  breaks. JSON files have one object per line. Empty rows at the end and empty
+  columns at the right are ignored, and in JSON files all empty lines. The class
+  labels of Parquet files that Hugging Face's `datasets` has written are read by
+  name.
 
   `header` says whether the first line of a TSV or CSV file names the columns,
-  `delimiter` which character separates them, or "tab". Default: the tab, comma
-  or semicolon that the header has.
+  `delimiter` which character separates them, or "tab". Default: the character
+  that a line "sep=;" before the header names, or else the tab, comma or
+  semicolon that the header has.
   """
   path = os.fspath(path)
   name = path.lower()
@@ -174,9 +179,10 @@ def _table_of(path, rows, lines, names=None):
 
 
 def _read_columns(path, text, extension, header, delimiter):
+  hint = _EXCEL_HINT.match(text)
   if delimiter is None:
-    delimiter = _DELIMITERS[extension]
-    if header:
+    delimiter = hint[1] if hint else _DELIMITERS[extension]
+    if header and not hint:
       delimiter = _find_delimiter(path, text, extension)
   delimiter = _NAMED.get(delimiter.lower(), delimiter)
   if len(delimiter) != 1 or delimiter in '"\r\n':
@@ -185,7 +191,11 @@ def _read_columns(path, text, extension, header, delimiter):
       f"pass a character such as ; or the word tab"
     )
   rows, lines = _split_rows(path, text, extension, delimiter)
+  if hint:
+    rows, lines = rows[1:], lines[1:]
   _check_widths(path, rows, lines, delimiter)
+  while any(rows) and not any(row[-1] for row in rows):
+    rows = [row[:-1] for row in rows]
   if not header:
     return _table_of(path, rows, lines)
   names = rows[0] if rows else []
@@ -221,9 +231,7 @@ def _split_rows(path, text, extension, delimiter, max_rows=None):
   """The rows of a TSV or CSV file and the line on which each starts."""
   if extension == ".tsv" and delimiter == "\t":
     lines = text_files.split_lines(text)[:max_rows]
-    rows = [line.split(delimiter) for line in lines]
-    while rows and rows[-1] == [""]:
-      rows.pop()
+    rows = _without_empty_end([line.split(delimiter) for line in lines])
     return rows, list(range(1, len(rows) + 1))
   csv.field_size_limit(2**31 - 1)
   # Without `strict`, an unclosed quotation mark swallows the rest of the file.
@@ -242,9 +250,14 @@ def _split_rows(path, text, extension, delimiter, max_rows=None):
       f"{path}:{start}: {error} in the row that starts here; close each "
       f"quotation mark, and double those inside of quotes"
     ) from error
-  while rows and not rows[-1]:
-    rows.pop()
+  rows = _without_empty_end(rows)
   return rows, lines[: len(rows)]
+
+
+def _without_empty_end(rows):
+  while rows and not any(rows[-1]):
+    rows.pop()
+  return rows
 
 
 def _read_parquet(path):
@@ -257,7 +270,7 @@ def _read_parquet(path):
   try:
     table = parquet.read_table(pyarrow.BufferReader(content))
     columns = {
-      name: _with_names(table[name].to_pylist(), names)
+      name: _with_names(_plain(table[name]).to_pylist(), names)
       for name, names in _class_names(table.schema).items()
     }
   # The metadata may have another structure, too.
@@ -271,6 +284,13 @@ def _read_parquet(path):
     ) from error
   rows = list(sequences.rows_of(columns))
   return rows, list(range(1, len(rows) + 1))
+
+
+def _plain(column):
+  """A column whose decimals are numbers as in JSON."""
+  if str(column.type).startswith("decimal"):
+    return column.cast("float64" if column.type.scale else "int64")
+  return column
 
 
 def _class_names(schema):

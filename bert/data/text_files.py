@@ -36,13 +36,15 @@ _OTHER_FORMATS = {
   rb"PAR1": "an Apache Parquet file; give it the extension .parquet",
 }
 
-# Byte order marks, the longest first.
+# Byte order marks, the longest first; UTF-16 without one has zeros.
 _MARKS = {
   codecs.BOM_UTF8: "utf-8",
   codecs.BOM_UTF32_LE: "utf-32",
   codecs.BOM_UTF32_BE: "utf-32",
   codecs.BOM_UTF16_LE: "utf-16",
   codecs.BOM_UTF16_BE: "utf-16",
+  rb"[^\0]\0[^\0]\0": "utf-16-le",
+  rb"\0[^\0]\0[^\0]": "utf-16-be",
 }
 
 
@@ -230,7 +232,7 @@ def decode_text(path: str, content: bytes, encoding: str | None = None) -> str:
 
   The encoding is that of the mark, or else --encoding, or else UTF-8.
   """
-  marked = (name for mark, name in _MARKS.items() if content.startswith(mark))
+  marked = (name for mark, name in _MARKS.items() if re.match(mark, content))
   name = next(marked, encoding or "utf-8")
   is_other = not codecs.lookup(name).name.startswith("utf")
   if is_other and not content.isascii():
@@ -255,7 +257,7 @@ def is_encoding(name: str) -> bool:
   """Whether Python has an encoding of text by this name."""
   try:
     "".encode(name)
-  except (LookupError, ValueError):
+  except (LookupError, ValueError, TypeError):
     return False
   return True
 

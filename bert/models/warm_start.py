@@ -60,6 +60,12 @@ def _log_labels(folder, earlier, labels):
   else:
     found = f"keeps the outputs of {folder} for all labels"
   logging.info("The output layer %s", found)
+  known = {label.casefold() for label in earlier}
+  if alike := [label for label in new if label.casefold() in known]:
+    text = (
+      "labels that differ only in case from those of %s: %s; write them alike"
+    )
+    logging.warning(text, folder, listing(alike))
 
 
 def _warn_of_unknown_labels(task, config, init_checkpoint):

@@ -56,7 +56,8 @@ def write(
     _key_figures(evaluation, verdicts.get(evaluation.name))
     for evaluation in evaluations
   )
-  title = f"{task_name}: {os.path.basename(os.path.abspath(folder))}"
+  name = task_name[:1].upper() + task_name[1:]
+  title = f"{name}: {os.path.basename(os.path.abspath(folder))}"
   html.write(
     os.path.join(folder, "report.html"),
     html.document(title, header, _body(sections), charts.CSS + _CSS + style),

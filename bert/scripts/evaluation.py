@@ -86,7 +86,12 @@ class Evaluator:
     precision_loss.write(path, small, compute_full)
 
   def calibrate(self, rows: RowSet) -> None:
-    """Calibrates the trained model on labeled rows."""
+    """Calibrates the trained model on labeled rows.
+
+    Another calibration of the same model gives the same numbers.
+    """
+    self._task.drop_calibration()
+    self._model.retrace()
     size = self._settings.eval_batch_size
     predictions = self._predictions(rows, size)
     self._task.calibrate(self._answers(rows, predictions))
@@ -146,7 +151,7 @@ class Evaluator:
         verdicts[evaluation.name] = verdict.judge(sample)
     training_page.write(
       folder,
-      task.name,
+      task.kind if task.name == "custom" else task.name,
       evaluations,
       task.section,
       summaries.read_scalars(folder),

@@ -122,8 +122,14 @@ class Experiment:
     """The content of flags.json."""
     settings, task = self.settings, self.task
     # do_train is False for a test set that another task's model predicts.
-    used = settings.flags.changed(
-      task_name=task.name, do_train=settings.do_train
+    flags = settings.flags
+    fixed = {  # The data may have replaced some of the values that were given.
+      name: value
+      for name, value in vars(task.settings).items()
+      if name in flags and flags.rows[name].fixed_by == "task"
+    }
+    used = flags.changed(
+      **fixed, task_name=task.name, do_train=settings.do_train
     )
     hashes = dict(task.data_hashes())
     if self.teacher:

@@ -42,8 +42,9 @@ def check_rows(experiment: Experiment, row_sets: RowSets) -> list[str]:
   """Logs warnings about the data, and returns them for the report."""
   with data_checks.collected_warnings() as warnings:
     experiment.task.log_data(row_sets)
-    for rows in row_sets.get("train", ()):
+    for rows in row_sets.get("train") or row_sets.get("dev", ()):
       data_checks.log_data_checks(rows, experiment.task)
+    for rows in row_sets.get("train", ()):
       for dev in row_sets.get("dev", ()):
         data_checks.log_overlap(experiment.task, rows, dev)
   return warnings

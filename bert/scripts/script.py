@@ -14,7 +14,7 @@ from bert.data import files, folder_lock, text_files
 from bert.flags import flag_table
 from bert.flags.flag_table import wanted_splits
 from bert.flags.values import PATH, Flag, Flags, Table, table
-from bert.models import model_folder, task_file
+from bert.models import model_folder, run_record, task_file
 from bert.models.resolve import Model
 from bert.scripts import startup
 from bert.scripts.experiment import Experiment
@@ -56,10 +56,22 @@ def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
 def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
   """Flags with the sequence length of an initial model of the same task.
 
-  --max_seq_length defaults to the length of that model, or else of the teacher.
-  `names` are further settings to take with the length.
+  --max_seq_length defaults to the length of that model, or else of the teacher,
+  and --encoding to that of the model's tables. `names` are further settings to
+  take with the length.
   """
-  if not flags.do_train or "max_seq_length" in flags.given:
+  if not flags.do_train:
+    return flags
+  folder = model_folder.folder_of(flags.init_checkpoint)
+  recorded = run_record.recorded_flags(folder) if folder else {}
+  encoding = flags.get("encoding")
+  if encoding and "encoding" not in flags.given:
+    encoding = recorded.get("encoding", encoding)
+  if encoding != flags.get("encoding"):
+    flags = Flags(flags.rows, {"encoding": encoding, **flags.given})
+    text = "--encoding=%s by default, as in the training of %s"
+    logging.info(text, encoding, flags.init_checkpoint)
+  if "max_seq_length" in flags.given:
     return flags
   for path in filter(None, (flags.init_checkpoint, flags.teacher)):
     folder = model_folder.folder_of(path)
@@ -83,12 +95,7 @@ def experiment(
   """The Experiment of a task; `changes` override values of flags."""
   model.check_length(task.settings.max_seq_length)
   splits = wanted_splits(flags) if splits is None else splits
-  fixed = {
-    name: value
-    for name, value in vars(task.settings).items()
-    if name in flags and flags.rows[name].fixed_by == "task"
-  }
-  changes = {**model.flags(), **fixed, **changes}
+  changes = {**model.flags(), **changes}
   settings = RunSettings(
     flags, splits, init_checkpoint=model.init_checkpoint, **changes
   )

@@ -95,7 +95,7 @@ class Searcher:
     top_k: Callable | None = None,
   ):
     self.model, self.index = model, index
-    self._reranker, self._candidates = reranker, candidates
+    self.reranker, self._candidates = reranker, candidates
     self._top_k = top_k or index.top_k
 
   def __call__(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
@@ -107,14 +107,14 @@ class Searcher:
     self, queries: Sequence[str], vectors: np.ndarray, top_k: int
   ) -> list[list[Hit]]:
     """Like `__call__`, with the vectors of the queries, [Q, width]."""
-    count = max(top_k, self._candidates) if self._reranker else top_k
+    count = max(top_k, self._candidates) if self.reranker else top_k
     found_hits = []
     for query, (scores, numbers) in zip(
       queries, self._top_k(vectors, count), strict=True
     ):
       rows = self.index.rows(numbers)
-      if self._reranker and rows:
-        scores = self._reranker(query, [row.text for row in rows])
+      if self.reranker and rows:
+        scores = self.reranker(query, [row.text for row in rows])
       hits = map(Hit, rows, map(float, scores))
       # Hits with equal scores stay in their order.
       ordered = sorted(hits, key=lambda hit: -hit.score)
@@ -144,19 +144,24 @@ def load_searcher(
   model = loaded_model.load(model_dir or index.header.model, **options)
   text_index.check_gives_vectors(model)
   text_index.check_model(folder, index, model)
-  scorer = None
-  if reranker:
-    scorer = Reranker(_load_reranker(reranker, options), relevant_label)
+  scorer = load_reranker(reranker, relevant_label, **options)
   return Searcher(model, index, scorer, candidates, top_k)
 
 
-def _load_reranker(folder, options):
-  """A model of pairs; without a recorded length, it reads as much as it can."""
+def load_reranker(
+  folder: str | None, relevant_label: str | None = None, **options
+) -> Reranker | None:
+  """The Reranker in a folder, if any.
+
+  Without a recorded length, it reads as much as it can.
+  """
+  if not folder:
+    return None
   folder = downloads.local_path(folder)
   if "max_seq_length" not in task_file.read(folder)[1]:
     config = model_folder.load_config(folder)
     options = {**options, "max_seq_length": config.max_position_embeddings}
-  return loaded_model.load(folder, **options)
+  return Reranker(loaded_model.load(folder, **options), relevant_label)
 
 
 def mine_negatives(

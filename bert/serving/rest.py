@@ -30,6 +30,7 @@ class Call(NamedTuple):
   items: list[Texts]  # The inputs of the model.
   respond: Callable[[list[dict]], dict]  # Makes the JSON of the response.
   rounds: bool = True  # Whether `respond` gets the answers by `to_json`.
+  model: LoadedModel | None = None  # Answers instead of the server's model.
 
   def finish(self, answers: list[dict]) -> dict:
     """The JSON of the response."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.contract.task import Field
 from bert.engine.loaded_model import LoadedModel
-from bert.errors import UserError, plural
+from bert.errors import UserError, check_known, plural
 from bert.search import search, text_index
 from bert.search.search import Reranker, Searcher
 from bert.search.text_index import input_of
@@ -23,6 +23,15 @@ from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
 
 # Hits of a search.
 _TOP_K, _MOST_HITS = 10, 1000
+
+# Value of "input_type" -> names of prompts.
+_PROMPTS = {"query": QUERY_PROMPTS, "document": DOCUMENT_PROMPTS}
+_PROMPTS["passage"] = DOCUMENT_PROMPTS
+
+_SIMILARITIES = (
+  "the scores are similarities (cosines of vectors); for those of a model of "
+  "pairs, start serve.py with --reranker"
+)
 
 
 class Reader:
@@ -37,13 +46,16 @@ class Reader:
     name: str,
     searcher: Searcher | None = None,
     relevant_label: str | None = None,
+    reranker: Reranker | None = None,
   ):
     self._name, self._searcher = name, searcher
     self._relevant_label = relevant_label
+    self._reranker = searcher.reranker if searcher else reranker
     self._gives_vectors = "vector" in model.outputs
     self.form = Form(model.kind, model.fields)
     if searcher:
       title = f"Search among {plural(len(searcher.index), 'text')}"
+      title += "" if self._reranker else "; the scores are similarities"
       self.form = Form(title, [Field("query")], "Search")
     elif self._gives_vectors:
       fields = [Field("text_a"), Field("text_b")]
@@ -80,21 +92,25 @@ class Reader:
 
   def read_embeddings(self, model: LoadedModel, body: object) -> Call:
     """A request in OpenAI's form: a text, or a list of texts."""
-    self._check_model(body, ("input",), "encoding_format", "dimensions")
-    encoded = np.ndarray.tolist
-    if body.get("encoding_format") == "base64":
-      encoded = _base64
+    optional = "encoding_format", "dimensions", "input_type"
+    self._check_model(body, ("input",), *optional)
+    encoded = _choice(body, "encoding_format", _ENCODINGS, np.ndarray.tolist)
+    prompts = _choice(body, "input_type", _PROMPTS, ())
     width, given = _number(body, "dimensions"), body["input"]
+    given = rest.check_list(
+      [given] if isinstance(given, str) else given, "input"
+    )
+    if isinstance(given[0], int | list):
+      raise UserError("'input' has token ids; pass texts")
     items = [
-      input_of(model, text, (), f"input[{index}]")
-      for index, text in enumerate(
-        rest.check_list([given] if isinstance(given, str) else given, "input")
-      )
+      input_of(model, text, prompts, f"input[{index}]")
+      for index, text in enumerate(given)
     ]
 
     def respond(answers):
       vectors = [answer["vector"] for answer in answers]
       if width:
+        _number(body, "dimensions", most=len(vectors[0]))
         vectors = list(text_index.unit_vectors(answers, width))
       data = [
         {"object": "embedding", "index": index, "embedding": encoded(v)}
@@ -108,9 +124,9 @@ class Reader:
     return Call(items, respond, rounds=False)
 
   def read_rerank(self, model: LoadedModel, body: object) -> Call:
-    """A query and documents; a model of vectors scores them by cosines."""
-    reranker = None
-    if not self._gives_vectors:
+    """A query and documents; without a model of pairs, cosines score them."""
+    reranker = self._reranker
+    if not (reranker or self._gives_vectors):
       reranker = Reranker(model, self._relevant_label)
     self._check_model(body, ("query", "documents"), "top_n", "return_documents")
     query = body["query"]
@@ -123,7 +139,7 @@ class Reader:
     for index, text in enumerate(texts):
       where = f"documents[{index}]"
       if reranker:
-        items.append(model.parse((query, text), where))
+        items.append(reranker.model.parse((query, text), where))
       else:
         items.append(input_of(model, text, DOCUMENT_PROMPTS, where))
 
@@ -138,9 +154,12 @@ class Reader:
       if body.get("return_documents"):
         for result in results:
           result["document"] = {"text": texts[result["index"]]}
-      return {"model": self._name, "results": results}
+      reply = {"model": self._name, "results": results}
+      meta = {"warnings": [_SIMILARITIES]}  # In Cohere's form.
+      return reply if reranker else {**reply, "meta": meta}
 
-    return Call(items, respond, rounds=False)
+    other = self._reranker and self._reranker.model
+    return Call(items, respond, rounds=False, model=other)
 
   def _check_model(self, body, required, *optional):
     """Raises UserError for a wrong key, or the name of another model."""
@@ -160,8 +179,21 @@ def _number(body, name, default=None, most=None):
   return value
 
 
+def _choice(body, name, choices, default):
+  """The choice that a body names; `default` if it names none."""
+  value = body.get(name)
+  if value is None:
+    return default
+  check_known(f"{name}={value!r}", value, list(choices))
+  return choices[value]
+
+
 def _base64(vector):
   return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+# Value of "encoding_format" -> the JSON of a vector.
+_ENCODINGS = {"float": np.ndarray.tolist, "base64": _base64}
 
 
 def _count_pieces(model, items):

@@ -22,6 +22,7 @@ from absl import logging
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -29,7 +30,7 @@ from starlette.routing import Route
 from bert.engine.loaded_model import LoadedModel, count_of, length_of
 from bert.engine.runner import InfiniteOutputError
 from bert.errors import UserError, plural
-from bert.search.search import Searcher
+from bert.search.search import Reranker, Searcher
 from bert.serving import rest, search_rest, server_page
 from bert.serving.batching import Batcher, QueueFullError, StoppedError
 from bert.serving.host_guard import HostGuard
@@ -44,8 +45,7 @@ _FAULT_REASON = "the server failed; its log has the reason"
 # Seconds after SIGTERM in which open connections may still send a request.
 _LAST_REQUESTS_S = 1.0
 
-# A larger request, up to this many times the limit, is read and discarded,
-# because a client that is still sending would not see the answer.
+# A request that is refused is read up to this many times the limit.
 _DISCARDED = 16
 
 
@@ -96,11 +96,11 @@ class _Metrics:
 
 
 class _Server:
-  def __init__(self, model, name, limits, searcher, relevant_label):
+  def __init__(self, model, name, limits, vectors):
     self.model = model
     self.name = name
     self.limits = limits
-    self.vectors = search_rest.Reader(model, name, searcher, relevant_label)
+    self.vectors = vectors
     self.metrics = _Metrics()
     self.batcher = None
 
@@ -133,6 +133,10 @@ class _Server:
   async def show_metrics(self, request: Request) -> Response:
     content = prometheus_client.generate_latest(self.metrics.registry)
     return Response(content, media_type=prometheus_client.CONTENT_TYPE_LATEST)
+
+  async def models(self, request: Request) -> Response:
+    model = {"id": self.name, "object": "model", "created": 0}  # OpenAI's form.
+    return _json({"object": "list", "data": [{**model, "owned_by": "local"}]})
 
   async def status(self, request: Request) -> Response:
     self.check_name(request)
@@ -229,26 +233,23 @@ class _Server:
       client_leaves.cancel()
 
   async def compute(self, call):
-    answers = await self.batcher.submit(call.items)
+    if call.model:
+      answers = await asyncio.to_thread(call.model.answer, call.items)
+    else:
+      answers = await self.batcher.submit(call.items)
     # A search, or the JSON of many vectors, takes a while.
     return await asyncio.to_thread(call.finish, answers)
 
   async def read_body(self, request):
     """The bytes of a request; no more than the limit are held in memory."""
-    limit, content, size = self.limits.max_body_bytes, bytearray(), 0
-    announced = request.headers.get("content-length", "0")
-    if not announced.isdecimal() or int(announced) <= _DISCARDED * limit:
-      async for part in request.stream():
-        size += len(part)
-        if size <= limit:
-          content += part
-        elif size > _DISCARDED * limit:
-          break
-      if size <= limit:
-        return bytes(content)
-    raise HTTPException(
-      _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
-    )
+    limit, content = self.limits.max_body_bytes, bytearray()
+    async for part in request.stream():
+      content += part
+      if len(content) > limit:
+        raise HTTPException(
+          _TOO_LARGE, f"the request has more than --max_body_bytes={limit}"
+        )
+    return bytes(content)
 
   def read_call(self, content, read):
     """The Call in the bytes of a request, within the limits."""
@@ -289,9 +290,41 @@ def _error(status, reason, path=""):
   if status in (_TOO_MANY, _BUSY):
     response.headers["Retry-After"] = "1"
   if status in (_TIMEOUT, _TOO_LARGE):
-    # The rest of the request was not read.
+    # The rest of the request may not be read.
     response.headers["Connection"] = "close"
   return response
+
+
+def _reading_all(app, most, timeout_s):
+  """The application, which reads all of a request before it answers.
+
+  Otherwise the connection may be reset before the client has read the answer.
+  At most `most` bytes are read.
+  """
+
+  async def read_and_run(scope, receive, send):
+    is_read, size = scope["type"] != "http", 0
+
+    async def receive_part():
+      nonlocal is_read, size
+      message = await receive()
+      size += len(message.get("body", b""))
+      is_read = not message.get("more_body")
+      return message
+
+    async def read_rest():
+      while not is_read and size <= most:
+        await receive_part()
+
+    async def send_after_reading(message):
+      if not is_read and message.get("status", _TIMEOUT) != _TIMEOUT:
+        with contextlib.suppress(asyncio.TimeoutError):
+          await asyncio.wait_for(read_rest(), timeout_s)
+      await send(message)
+
+    await app(scope, receive_part, send_after_reading)
+
+  return read_and_run
 
 
 async def _http_error(request, error):
@@ -307,6 +340,7 @@ def make_app(
   hosts: Collection[str] = (),
   searcher: Searcher | None = None,
   relevant_label: str | None = None,
+  reranker: Reranker | None = None,
 ) -> Starlette:
   """The server as an ASGI application.
 
@@ -316,13 +350,16 @@ def make_app(
     hosts: the hosts that requests may name, from `allowed_hosts`; () for any.
     searcher: searches an index by the vectors of the model.
     relevant_label: see `search.Reranker`; of a classifier of pairs.
+    reranker: scores the texts of /v1/rerank instead of the model.
   """
-  server = _Server(model, name, limits, searcher, relevant_label)
-  models, vectors = "/v1/models/{name:str}", server.vectors
+  vectors = search_rest.Reader(model, name, searcher, relevant_label, reranker)
+  server = _Server(model, name, limits, vectors)
+  models = "/v1/models/{name:str}"
   routes = [
     Route("/", server.page),
     Route("/healthz", server.health),
     Route("/metrics", server.show_metrics),
+    Route("/v1/models", server.models),
     server.post("/answer", vectors.read_answer),
     server.post("/v1/embeddings", vectors.read_embeddings, "vector"),
     server.post("/v1/rerank", vectors.read_rerank),
@@ -336,9 +373,19 @@ def make_app(
       ),
       Route(prefix, server.status),
     ]
+  most = _DISCARDED * limits.max_body_bytes
+  middleware = [
+    Middleware(_reading_all, most=most, timeout_s=limits.timeout_s),
+    Middleware(HostGuard, hosts=hosts),
+  ]
+  if hosts:  # HostGuard refuses other origins.
+    allowed = {f"allow_{name}": ["*"] for name in ("origins", "headers")}
+    methods = ["GET", "POST"]
+    cors = Middleware(CORSMiddleware, allow_methods=methods, **allowed)
+    middleware.append(cors)
   return Starlette(
     routes=routes,
-    middleware=[Middleware(HostGuard, hosts=hosts)],
+    middleware=middleware,
     lifespan=server.lifespan,
     exception_handlers={HTTPException: _http_error},
   )

@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import decimal
 import gzip
 import io
 import itertools
@@ -188,6 +189,45 @@ class TestOfPrograms:
     assert ("are separated by" in caplog.text) == (delimiter != usual)
 
   @pytest.mark.parametrize(
+    ("name", "line"),
+    [("sep_line.csv", 3), ("trailing_cols.csv", 2), ("utf16_nobom.csv", 2)],
+  )
+  def test_files_of_excel(self, name, line):
+    table = tables.read_table(CASES / name)
+    assert table.names == ["text", "label"]
+    labels = ["good", "bad"] * 4
+    rows = [[f"Text number {n}, fine ü", v] for n, v in enumerate(labels)]
+    assert table.rows == rows
+    assert table.lines == list(range(line, line + 8))
+
+  @pytest.mark.parametrize(
+    ("name", "content", "rows", "lines"),
+    [
+      ("x.csv", "sep=|\na|b\n", [["a", "b"]], [2]),
+      ("x.tsv", '"SEP=;"\r\na\tb;c\r\n', [["a\tb", "c"]], [2]),
+      ("x.csv", "sep=,\n", None, None),
+      ("x.csv", "sep=ab\nc\n", [["sep=ab"], ["c"]], [1, 2]),
+      (
+        "x.csv",
+        "a,b,\n,,\nc,,\n,,\n",
+        [["a", "b"], ["", ""], ["c", ""]],
+        [1, 2, 3],
+      ),
+      ("x.tsv", "a\t\nb\t\n\t\n\n", [["a"], ["b"]], [1, 2]),
+      ("x.csv", "a,b,,d\n", [["a", "b", "", "d"]], [1]),
+    ],
+  )
+  def test_hints_and_empty_cells(self, tmp_path, name, content, rows, lines):
+    for encoding in ("utf-8", "utf-16-be", "utf-16-le"):
+      path = write(tmp_path, name, content.encode(encoding))
+      if rows is None:
+        with pytest.raises(ValueError, match="has no rows"):
+          tables.read_table(path, header=False)
+        continue
+      table = tables.read_table(path, header=False)
+      assert (table.rows, table.lines) == (rows, lines)
+
+  @pytest.mark.parametrize(
     ("content", "names"),
     [
       ("id;text, original;label\n1;a, b;x\n2;c;y\n", 3),
@@ -295,6 +335,16 @@ class TestOfPrograms:
     path = str(tmp_path / "X.PARQUET")
     parquet.write_table(pyarrow.table(columns), path)
     assert tables.read_table(path).rows == [["a", 1], [None, 0]]
+    parquet.write_table(
+      pyarrow.table(
+        {
+          "price": pyarrow.array([decimal.Decimal("2.50")]),
+          "id": pyarrow.array([7], pyarrow.decimal128(38, 0)),
+        }
+      ),
+      path,
+    )
+    assert repr(tables.read_table(path).rows) == "[[2.5, 7]]"
     parquet.write_table(pyarrow.table({"text": []}), path)
     with pytest.raises(ValueError, match="has no rows; pass a file with rows"):
       tables.read_table(path)
@@ -342,7 +392,7 @@ class TestErrorsOfFiles:
 class TestPlace:
   @pytest.fixture
   def table(self, tmp_path):
-    return tables.read_table(write(tmp_path, "x.csv", "id,1,Text,-1\n,,,\n"))
+    return tables.read_table(write(tmp_path, "x.csv", "id,1,Text,-1\na,,,\n"))
 
   @pytest.mark.parametrize(
     ("column", "place"),

@@ -95,6 +95,16 @@ def test_outputs_of_equal_labels_are_kept(
   assert f"The output layer {message.format(tmp_path)}" in caplog.text
 
 
+@pytest.mark.parametrize("make", [classifier, tagger])
+def test_labels_in_another_case_are_warned_of(tmp_path, caplog, make):
+  check(tmp_path, make("bad", "good"), make("Bad", "GOOD", "new"), [None] * 3)
+  message = f"only in case from those of {tmp_path}: 'Bad', 'GOOD'; write"
+  assert message in caplog.text
+  caplog.clear()
+  check(tmp_path, make("a", "A"), make("a", "A", "b"), [1, 2, None])
+  assert "only in case" not in caplog.text
+
+
 def test_several_labels_are_compared_as_well(tmp_path):
   after = classifier("b", "a", kind="multilabel")
   check(tmp_path, classifier("a", "b"), after, [2, 1])

@@ -160,11 +160,26 @@ def test_the_log_and_the_report_say_how_good_the_result_is(pairs):
   assert line.startswith(f"accuracy {accuracy:.2f} (95 % range ")
   assert line.endswith(f"gives {usual:.2f}")
   page = (folder / "report.html").read_text(encoding="utf-8")
+  assert '<h1 dir="auto">Classification: pairs</h1>' in page
   assert page.index("95 % range") < page.index("Warnings about the data")
   assert "2 of the 8 development examples (25.0 %) are also in the" in page
   assert "Truncated 3 of 24 examples (12.5 %) to --max_seq_length=24" in log
   # 24 / (4 n), for n examples of each of the four labels.
   assert "Label weights: no 0.5, perhaps 0.75, rare 6, yes 2\n" in log
+
+
+def test_a_report_of_an_evaluation_warns_of_its_data(pairs, tmp_path):
+  path = tmp_path / "dev.csv"
+  header = ["premise", "hypothesis", "verdict"]
+  rows = [["with", "", "yes"], *([["that", "time", "yes"]] * 9)]
+  _write_csv(path, [header, *rows])
+  command = [f"--dev_file={path}", f"--init_checkpoint={pairs[0]}"]
+  command += ["--do_eval", f"--output_dir={tmp_path}"]
+  scripts.fork("run_classifier.py", *command)
+  page = (tmp_path / "report.html").read_text(encoding="utf-8")
+  page = page[page.index("Warnings about the data</h2>") :]
+  assert "dev.csv: rows with an empty text (1 of 10): lines 2<" in page
+  assert "dev set: 100.0% of the rows have the label &#x27;yes&#x27;" in page
 
 
 def test_pairs_are_not_read_as_single_texts(pairs, files, tmp_path):

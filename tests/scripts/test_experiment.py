@@ -1,6 +1,7 @@
 """Experiments that are refused, stopped and continued."""
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 
@@ -10,7 +11,7 @@ import tiny_task
 
 import modeling
 from bert import variables
-from bert.contract.task import Evaluation, Task
+from bert.contract.task import Evaluation, Settings, Task
 from bert.data import folder_lock, records
 from bert.engine import devices
 from bert.errors import UserError
@@ -18,7 +19,7 @@ from bert.flags import flag_table
 from bert.flags.values import parse, table
 from bert.models import checkpoints, task_file
 from bert.models.resolve import Model
-from bert.scripts import dry_run, experiment
+from bert.scripts import dry_run, experiment, script
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import RunSettings
 from bert.training import estimator, summaries
@@ -116,6 +117,25 @@ class Tagging(Task):
 
 LENGTHS = [2, 9, 4, 4, 16, 3, 5, 2, 7, 11]
 TOKENS = [[1 + (i + k) % 19 for k in range(n)] for i, n in enumerate(LENGTHS)]
+
+
+def test_flags_that_data_replace_are_recorded_as_used(tmp_path):
+  @dataclasses.dataclass(frozen=True)
+  class Scale(Settings):
+    mean: float = 0.0
+
+  class Scaled(Tagging):
+    Settings = Scale
+
+    def examples(self, split):
+      self.settings = dataclasses.replace(self.settings, mean=2.5)
+      return super().examples(split)
+
+  values = {"output_dir": tmp_path, "train_batch_size": 4}
+  flags = parse(script.flags_of(Scaled), values)
+  asked, model = RunSettings(flags, ("train",)), Model(CONFIG, None, "")
+  made = experiment.Experiment(Scaled(TOKENS), model, asked)
+  assert made.record.content["flags"]["mean"] == 2.5
 
 
 def test_a_locked_folder_is_refused_before_data_are_read(tmp_path, monkeypatch):

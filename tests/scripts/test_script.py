@@ -1,11 +1,13 @@
 """What a script takes from the model that a training starts from."""
 
+import json
+
 import pytest
 import task_folders
 
 import run_classifier
 import run_squad
-from bert.commands import run_ner
+from bert.commands import run_embeddings, run_ner
 from bert.flags.values import parse
 from bert.scripts import script
 from bert.tasks.classification.task import ClassificationTask
@@ -47,3 +49,22 @@ def test_the_length_of_a_trained_model(folders, main, task, given, wanted):
     flags = parse(main.FLAGS, {"do_train": True, **paths, **changes})
     found = script.with_initial_length(flags, task, *names)
     assert found.values == flags.values
+
+
+@pytest.mark.parametrize(
+  ("main", "given", "wanted"),
+  [
+    (run_classifier, {}, "cp1252"),
+    (run_classifier, {"max_seq_length": 48}, "cp1252"),
+    (run_classifier, {"encoding": "utf-8"}, "utf-8"),
+    (run_embeddings, {}, "cp1252"),
+    (run_ner, {}, None),  # It has no such flag.
+  ],
+)
+def test_the_encoding_of_its_tables(tmp_path, main, given, wanted):
+  record = {"flags": {"encoding": "cp1252"}}
+  (tmp_path / "flags.json").write_text(json.dumps(record))
+  given = {"init_checkpoint": str(tmp_path), **given}
+  flags = parse(main.FLAGS, {"do_train": True, **given})
+  found = script.with_initial_length(flags, ClassificationTask)
+  assert found.get("encoding") == wanted

@@ -15,6 +15,8 @@ import pytest
 import scripts
 import task_folders
 
+import bert
+
 SCRIPT = "serve.py"
 
 MISTAKES = """
@@ -161,3 +163,25 @@ def test_search_over_an_index(folder, golden, goldens):
   status, _, log = process.wait()
   assert status == 0, log
   assert "Serving release (2 texts) at http://" in log
+
+
+def test_documents_are_ordered_by_the_reranker(tmp_path, golden, goldens):
+  for name, kind in (("release", ""), ("pairs", "multilabel")):
+    (tmp_path / name).mkdir()
+    task_folders.write(tmp_path / name, kind, golden, goldens)
+  model = bert.load(tmp_path / "pairs")
+  release = f"--model_dir={tmp_path / 'release'}"
+  flags = f"--reranker={tmp_path / 'pairs'}", "--relevant_label=blue"
+  process, port, _ = start(tmp_path, release, *flags)
+  texts = ["the north", "Jim Henson", "a city"]
+  body = {"query": "Jim", "documents": texts}
+  found = post(port, "/v1/rerank", body)["results"]
+  place = model.labels.index("blue")
+  answers = model([("Jim", text) for text in texts])
+  wanted = [answer["probabilities"][place] for answer in answers]
+  scores = {row["index"]: row["relevance_score"] for row in found}
+  assert [scores[i] for i in range(3)] == pytest.approx(wanted, abs=1e-5)
+  assert [*scores.values()] == sorted(scores.values(), reverse=True)
+  assert ask(port, "/v1/models")[1]["data"][0]["id"] == "release"
+  os.kill(process.pid, signal.SIGTERM)
+  assert process.wait()[0] == 0

@@ -100,8 +100,36 @@ def test_search(models, searcher):
   for hit, index in zip(found["hits"], order, strict=True):
     assert hit["score"] == pytest.approx(scores[index], abs=1e-5)
   assert len(ask(reader, model, "answer", {"query": "puppets"})["hits"]) == 3
-  assert reader.form.description == "Search among 3 texts"
+  text = "Search among 3 texts; the scores are similarities"
+  assert reader.form.description == text
   assert [field.name for field in reader.form.fields] == ["query"]
+
+
+def test_the_prompt_of_an_input_type(models):
+  model, *_ = models
+  prompts = (("query", "the city "), ("passage", "Jim "))
+  prompted = loaded_model.load(model.folder, prompts=prompts)
+  reader = search_rest.Reader(prompted, "faq")
+  for name, text in (
+    ("query", "the city puppets"),
+    ("document", "Jim puppets"),
+    ("passage", "Jim puppets"),
+    (None, "puppets"),
+  ):
+    body = {"input": "puppets", "input_type": name}
+    found = ask(reader, prompted, "embeddings", body)["data"][0]["embedding"]
+    assert found == pytest.approx(model(text)["vector"], abs=1e-5)
+
+
+def test_more_dimensions_than_the_model_has(models):
+  model, *_ = models
+  reader = search_rest.Reader(model, "faq")
+  body = {"input": "a", "dimensions": 32}
+  (row,) = ask(reader, model, "embeddings", body)["data"]
+  assert len(row["embedding"]) == 32
+  message = "dimensions=33 is not a whole number from 1 to 32"
+  with pytest.raises(UserError, match=message):
+    ask(reader, model, "embeddings", {**body, "dimensions": 33})
 
 
 class TestRerank:
@@ -113,16 +141,31 @@ class TestRerank:
     scores = unit(model, TEXTS) @ unit(model, ["puppets"])[0]
     order = np.argsort(-scores)[:2]
     assert [row["index"] for row in found["results"]] == order.tolist()
+    (warning,) = found["meta"]["warnings"]
+    assert "similarities" in warning
     for row in found["results"]:
       wanted = pytest.approx(scores[row["index"]], abs=1e-5)
       assert row["relevance_score"] == wanted
 
-  def test_by_a_model_of_pairs(self, models):
-    _, model, _ = models
+  @pytest.mark.parametrize("served", ["pairs", "vectors", "index"])
+  def test_by_a_model_of_pairs(self, models, searcher, served):
+    vectors, model, _ = models
+    own = model if served == "pairs" else vectors
+    reranker = search.Reranker(model, "green")
     reader = search_rest.Reader(model, "pairs", relevant_label="green")
+    if served == "vectors":
+      reader = search_rest.Reader(vectors, "pairs", reranker=reranker)
+    elif served == "index":
+      searcher = search.Searcher(vectors, searcher.index, reranker)
+      reader = search_rest.Reader(vectors, "pairs", searcher)
+      assert reader.form.description == "Search among 3 texts"
     documents = [{"text": text} for text in TEXTS]
     body = {"query": "a", "documents": documents, "return_documents": True}
-    found = ask(reader, model, "rerank", {**body, "model": "pairs"})
+    # A server has the answers from the model of the call, if it names one.
+    call = reader.read_rerank(own, {**body, "model": "pairs"})
+    assert call.model is (None if served == "pairs" else model)
+    found = call.finish(model.answer(call.items))
+    assert "meta" not in found
     scores = [model(("a", text))["probabilities"][1] for text in TEXTS]
     order = np.argsort([-score for score in scores])
     assert [row["index"] for row in found["results"]] == order.tolist()
@@ -137,7 +180,16 @@ class TestRerank:
   [
     (0, "embeddings", [], "the body must be an object with 'input'"),
     (0, "embeddings", {"input": []}, "'input' is not a list with at least"),
-    (0, "embeddings", {"input": [[1, 2]]}, r"input\[0\]: text is not a string"),
+    (0, "embeddings", {"input": [[1, 2]]}, "has token ids; pass texts"),
+    (0, "embeddings", {"input": [1, 2]}, "has token ids; pass texts"),
+    (0, "embeddings", {"input": ["a", {}]}, r"input\[1\]: text is not a str"),
+    (
+      0,
+      "embeddings",
+      {"input": "a", "encoding_format": "hex"},
+      "encoding_format='hex' is not one of 'float', 'base64'",
+    ),
+    (0, "embeddings", {"input": "a", "input_type": []}, r"_type=\[\] is not"),
     (0, "embeddings", {"input": "a", "n": 1}, "must be an object with 'input'"),
     (0, "embeddings", {"input": "a", "model": "b"}, "there is 'm'"),
     (0, "embeddings", {"input": "a", "dimensions": 0}, "dimensions=0 is not a"),

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -274,6 +275,26 @@ def test_a_bad_request_gets_one_line(client, path, body, status, part):
   assert client.answer("ab") == (200, scored(0.2)[0])  # It still answers.
 
 
+@pytest.mark.parametrize("path", ["/nowhere", "/healthz", "/answer"])
+def test_a_client_sees_why_its_body_is_refused(path):
+  """Without reading the body, the connection may be reset."""
+  limits = dataclasses.replace(LIMITS, max_body_bytes=100_000)
+  with running(CLASSIFIER, "moods", limits) as client:
+    for _ in range(20):
+      status, found, _ = client.request(
+        path, b" " * 900_000, headers={"Connection": "close"}
+      )
+      assert status in (404, 405, 413)
+      assert "error" in found
+
+
+def test_the_list_of_models(client):
+  status, found, _ = client.request("/v1/models")
+  assert (status, found["object"]) == (200, "list")
+  (model,) = found["data"]
+  assert (model["id"], model["object"]) == ("moods", "model")
+
+
 def test_a_context_counts_once_for_each_choice():
   model = Fake(
     (Field("context"), Field("choices", is_list=True)),
@@ -451,6 +472,28 @@ class TestHosts:
         f" is not allowed; start serve.py with --allowed_hosts={name}"
       )
       assert found["error"].startswith(next(iter(headers)))
+
+  def test_a_page_of_another_port_reads_answers(self, guarded):
+    """By the headers that browsers ask for (CORS)."""
+    origin = {"Origin": "http://localhost:3000"}
+    asked = {
+      "Access-Control-Request-Method": "POST",
+      "Access-Control-Request-Headers": "content-type,authorization",
+    }
+    for method, headers in (("OPTIONS", {**origin, **asked}), (None, origin)):
+      body = None if method else {"text": "ab"}
+      answer = guarded.request("/answer", body, method, headers)
+      assert answer[0] == 200
+      assert answer[2]["access-control-allow-origin"] == "*"
+      if method:
+        allowed = answer[2]["access-control-allow-headers"].lower()
+        assert {"content-type", "authorization"} <= {
+          *re.split(r",\s*", allowed)
+        }
+    evil = {**asked, "Origin": "http://evil.example"}
+    answer = guarded.request("/answer", None, "OPTIONS", evil)
+    assert answer[0] == 403
+    assert "access-control-allow-origin" not in answer[2]
 
   def test_a_network(self):
     """Who opens a server to others knows its names, or lists them."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -152,6 +153,25 @@ def test_a_trained_model_can_be_calibrated_later(trained, tmp_path):
   assert "Nothing left to train" in log
   assert json.loads(path.read_text())["temperatures"] == [found]
   assert tiny_task.results(out)["eval_loss"] == pytest.approx(before, rel=1e-6)
+
+
+def test_a_calibration_again_changes_no_byte(trained):
+  files, out, _ = trained
+  command = tiny_task.flags(files, out, calibrate=True)
+
+  def calibrate():
+    scripts.fork("run_classifier.py", *command, "--do_eval")
+    paths = filter(pathlib.Path.is_file, out.rglob("*"))
+    return {path: path.read_bytes() for path in paths}
+
+  first = calibrate()
+  assert calibrate() == first
+  # A kill may have left a calibration without its results.
+  (out / "eval_results.json").unlink()
+  path = out / "task.json"
+  fields = json.loads(path.read_text())
+  path.write_text(json.dumps({**fields, "temperatures": [7.0]}))
+  assert calibrate() == first
 
 
 def test_further_training_forgets_the_temperatures(tmp_path):

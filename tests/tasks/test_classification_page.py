@@ -142,6 +142,16 @@ def test_ids_are_unique_and_what_refers_to_them_finds_them(write):
         assert value[5:-1] in ids
 
 
+@pytest.mark.parametrize(
+  ("name", "title"),
+  [("multiple choice", "Multiple choice"), ("SQuAD 1.1", "SQuAD 1.1")],
+)
+def test_the_title_is_in_words(tmp_path, name, title):
+  write_page(tmp_path, name, [], {}, {})
+  page = (tmp_path / "report.html").read_text("utf-8")
+  assert f'<h1 dir="auto">{title}: {tmp_path.name}</h1>' in page
+
+
 def test_metrics_are_those_given(write):
   page = write(
     four_rows(), four_rows(name="mismatched set", results={"eval_f1": 0.71875})

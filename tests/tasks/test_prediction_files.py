@@ -86,6 +86,17 @@ class TestWritePredictions:
       ["8", "no", "no", "0.500000", "0.500000", "d", ""],
     ]
 
+  def test_labels_with_the_names_of_columns(self):
+    label_type = label_types.Classification(["given", "id", "ids", "text"])
+    example = InputExample("7", "a", None, "id")
+    rows = np.array([[0.25, 0.5, 0.125, 0.125]])
+    text = prediction_files.predictions_table(label_type, [example], rows, True)
+    names, row = read_table(text)
+    labels = ["probability_given", "probability_id", "ids", "probability_text"]
+    assert names == ["id", "label", "given", *labels, "text"]
+    assert row[:3] == ["7", "id", "id"]
+    assert prediction_files.header(label_type) == ["id", "label", *labels]
+
   def test_more_rows_than_are_written_at_a_time(self, tmp_path):
     places = np.arange(2100) % 3
     examples = [InputExample(str(i), "text") for i in range(2100)]

@@ -1,6 +1,8 @@
 """The data sets of a user's own tables."""
 
 import collections
+import csv
+import dataclasses
 import json
 import logging
 import pathlib
@@ -124,18 +126,80 @@ class TestExamples:
       (examples,) = processor.get_example_sets(data_dir, "dev").values()
       assert len(examples) == 1
 
-  def test_empty_texts(self, tmp_path, caplog):
-    path = write(tmp_path, "test.tsv", "id\ttext\n1\ta\n2\t\n3\t \n")
-    tabular.TableProcessor(test_file=path).get_test_examples()
-    path = write(tmp_path, "pairs.tsv", "a\tb\n1\t2\n3\t \n\t4\n")
-    tabular.TableProcessor(
-      test_file=path, text_a_column="a", text_b_column="b"
-    ).get_test_examples()
-    messages = [record.getMessage() for record in caplog.records]
-    assert messages == [
-      f"{folder}: a text of 2 of 3 rows is empty, starting with {folder}:3"
-      for folder in (str(tmp_path / "test.tsv"), path)
+  def test_empty_texts_are_predicted(self, tmp_path, caplog):
+    content = "id\ttext\n1\ta\n2\t\n3\t \n"
+    columns = {"text_a_column": "id", "text_b_column": "text"}
+    for names in ({}, columns):
+      path = write(tmp_path, "test.tsv", content)
+      processor = tabular.TableProcessor(test_file=path, **names)
+      assert len(processor.get_test_examples()) == 3
+      caplog.clear()
+      processor.log_data()
+      message = f"{path}: rows with an empty text (2 of 3): lines 3, 4"
+      assert caplog.messages == [message]
+
+  def test_rows_without_a_text_are_left_out_of_training(self, tmp_path, caplog):
+    rows = [(f"text {n}", "ab"[n % 2]) for n in range(40)]
+    for place in (3, 9, 17):
+      rows[place] = (" ", "a" if place < 17 else "")
+    path = write_rows(tmp_path, "x.csv", ("text", "label"), rows)
+    processor = tabular.TableProcessor(train_file=path, dev_fraction=0.5)
+    parts = processor.get_train_examples(), processor.get_dev_examples()
+    assert sorted(map(len, parts)) == [18, 19]
+    found = {e.guid: e.text_a for part in parts for e in part}
+    wanted = {str(n): text for n, (text, _) in enumerate(rows) if text.strip()}
+    assert found == wanted
+    processor.log_data()
+    reason = "left out, because they have no text"
+    message = f"{path}: rows {reason} (3 of 40): lines 5, 11, 19"
+    assert caplog.messages == [message]
+    # A file to evaluate on is evaluated as it is.
+    path = write_rows(tmp_path, "dev.csv", ("text", "label"), rows[:10])
+    processor = tabular.TableProcessor(dev_file=path, labels=["a", "b"])
+    assert len(processor.get_dev_examples()) == 10
+    path = write_rows(tmp_path, "empty.csv", ("text", "label"), rows[3:4])
+    with pytest.raises(ValueError, match="has no rows with a text"):
+      tabular.TableProcessor(train_file=path).get_labels()
+
+  def test_half_a_pair_is_trained_on(self, tmp_path, caplog):
+    path = write(tmp_path, "x.csv", "a,b,label\n,,x\n1,,x\n2,3,y\n")
+    columns = {"text_a_column": "a", "text_b_column": "b"}
+    processor = tabular.TableProcessor(
+      train_file=path, dev_file=path, **columns
+    )
+    assert texts(processor.get_train_examples()) == ["1", "2"]
+    processor.log_data()
+    assert [m.partition(": ")[2] for m in caplog.messages] == [
+      "rows left out, because they have no text (1 of 3): lines 2",
+      "rows with an empty text (1 of 2): lines 3",
     ]
+
+  @pytest.mark.parametrize(
+    ("kind", "labels", "message"),
+    [
+      (
+        "classification",
+        ["", "a", " ", "b", ""],
+        "''; .*; 2 more such rows: 4, 6$",
+      ),
+      ("regression", ["1", "x", "2", "nan"], "'x'; .*; 1 more such row: 5$"),
+      ("regression", ["1", "x", "2"], "'x'; pass a number, .* remove the row$"),
+      (
+        "regression",
+        ["x"] * 30,
+        "'x'; .*; 29 more such rows: 3, .*, 22 and 9 more",
+      ),
+    ],
+  )
+  def test_all_wrong_labels_are_named_at_once(
+    self, tmp_path, kind, labels, message
+  ):
+    processor = tabular.TableProcessor(
+      train_file=labeled(tmp_path, labels), kind=kind
+    )
+    with pytest.raises(ValueError, match=message) as error:
+      processor.get_train_examples()
+    assert is_one_line(error)
 
 
 class TestJsonLabels:
@@ -166,6 +230,32 @@ class TestJsonLabels:
     )
     assert found == ["x|1", "", "y|x", "", "true", "x"]
     assert labels == ["1", "true", "x", "y"]
+
+  @pytest.mark.parametrize(
+    ("cell", "wanted"),
+    [
+      ("['a', 'c']", "a|c"),
+      ('["a", "c"]', "a|c"),
+      (" ['it\\'s']", "it's"),
+      ("[1, 2]", "1|2"),
+      ("['a' \"c\"\n 'd']", "a|c|d"),  # NumPy's.
+      ("[]", ""),
+      ("[urgent]", "[urgent]"),
+      ("[a|b", "[a|b"),
+    ],
+  )
+  def test_a_list_as_text(self, tmp_path, cell, wanted):
+    path = tmp_path / "x.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+      csv.writer(file).writerows([["text", "label"], ["t", cell]])
+    processor = tabular.TableProcessor(
+      train_file=str(path), dev_file=str(path), kind="multilabel"
+    )
+    (example,) = processor.get_train_examples()
+    assert example.label == wanted
+    # One label may look like a list.
+    processor = dataclasses.replace(processor, kind="classification")
+    assert processor.get_train_examples()[0].label == cell.strip()
 
   @pytest.mark.parametrize(
     ("kind", "label", "message"),

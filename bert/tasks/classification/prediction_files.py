@@ -18,13 +18,23 @@ from bert.tasks.classification.examples import InputExample
 if TYPE_CHECKING:
   from bert.engine.loaded_model import LoadedModel
 
+# Columns of other content than a probability.
+_COLUMNS = ("id", "label", "given", "text", "text_a", "text_b")
+
 # Maximum number of lines per block.
 _MAX_LINES = 1024
 
 
 def header(label_type: label_types.LabelType) -> list[str]:
-  """The columns: id, label, and the probability of each label."""
-  return ["id", "label" if label_type.labels else "number", *label_type.labels]
+  """The columns: id, label, and the probability of each label.
+
+  A label with the name of a column, such as "id", is "probability_id".
+  """
+  labels = [
+    f"probability_{label}" if label in _COLUMNS else label
+    for label in label_type.labels
+  ]
+  return ["id", "label" if labels else "number", *labels]
 
 
 def table_row(

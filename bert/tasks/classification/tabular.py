@@ -1,17 +1,21 @@
 """Your own labeled texts, from TSV, CSV, JSON Lines or Parquet files."""
 
+import ast
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from absl import logging
 
+from bert.data import files
 from bert.data.tables import as_text, read_table, wrong_cell
-from bert.errors import UserError, listing, plural
+from bert.errors import UserError, listing, plural, read_each
 from bert.tasks.classification import seen_rows
 from bert.tasks.classification.examples import DataProcessor, InputExample
 from bert.tasks.classification.label_types import (
@@ -42,7 +46,8 @@ class TableProcessor(DataProcessor):
   """Reads the data sets of a task from tables; its fields are named like flags.
 
   Each file is read once. Without a `dev_file`, a fraction of the training file
-  is the development set. Spaces around labels are removed.
+  is the development set. Rows of the training file without a text are left
+  out. Spaces around labels are removed.
   """
 
   # See `read_table`. The labels of the test file are not read.
@@ -69,6 +74,7 @@ class TableProcessor(DataProcessor):
 
   def __post_init__(self):
     self._cache = {}  # Data set -> InputExamples.
+    self._warnings = []  # of empty texts
 
   def get_train_examples(
     self, data_dir: str | None = None
@@ -89,7 +95,9 @@ class TableProcessor(DataProcessor):
     return [] if self.dev_file else self._split[1]
 
   def log_data(self) -> None:
-    """Warns of rows missing for training, or unsuitable for evaluation."""
+    """Warns of empty texts, and of rows missing or trained on."""
+    for warning in self._warnings:
+      logging.warning("%s", warning)
     if self.seen and self.train_file and self.labels is None:
       rows, trained_on = self._read("train"), self.seen.trained_on
       seen_rows.log_missing(self._path("train"), rows, trained_on)
@@ -167,7 +175,7 @@ class TableProcessor(DataProcessor):
       table = read_table(
         self._path(set_type), self.header, self.delimiter, self.encoding
       )
-      self._cache[set_type] = self._examples(table, set_type != "test")
+      self._cache[set_type] = self._examples(table, set_type)
     return self._cache[set_type]
 
   @functools.cached_property
@@ -199,8 +207,8 @@ class TableProcessor(DataProcessor):
     )
     return train, dev
 
-  def _examples(self, table, with_labels):
-    columns = []
+  def _examples(self, table, set_type):
+    columns, with_labels = [], set_type != "test"
     for flag, field in _FIELDS.items():
       name = getattr(self, flag)
       if name is None or (field == "label" and not with_labels):
@@ -211,31 +219,42 @@ class TableProcessor(DataProcessor):
       index = table.column_index(name, flag)
       columns.append((field, f"--{flag}={name}", index))
     _check_distinct(columns, table.path)
-    examples = []
-    for row, line in zip(table.rows, table.lines, strict=True):
+    texts = [i for field, _, i in columns if field.startswith("text")]
+    rows = list(zip(itertools.count(), table.lines, table.rows, strict=False))
+    if set_type == "train":
+      problem = f"{table.path}: rows left out, because they have no text"
+      rows = self._with_text(rows, texts, all, problem)
+      files.check_holds(rows, table.path, "rows with a text")
+    self._with_text(rows, texts, any, f"{table.path}: rows with an empty text")
+
+    def example(item):
+      number, line, row = item
       where = f"{table.path}:{line}"
-      fields = {"guid": str(len(examples)), "where": where}
+      fields = {"guid": str(number), "where": where}
       for field, flag, index in columns:
         fields[field] = self._field(field, row[index], f"{where}: {flag}")
-      examples.append(InputExample(**fields))
-    empty = [
-      e.where
-      for e in examples
-      if not all(text is None or text.strip() for text in (e.text_a, e.text_b))
-    ]
+      return InputExample(**fields)
+
+    return read_each(example, rows, lambda row: str(row[1]))
+
+  def _with_text(self, rows, texts, some, problem):
+    """The rows with text in these columns; notes a warning of the others."""
+    empty = {
+      line
+      for _, line, row in rows
+      if some(not str(row[index]).strip() for index in texts)
+    }
     if empty:
-      logging.warning(
-        "%s: a text of %d of %s is empty, starting with %s",
-        table.path,
-        len(empty),
-        plural(len(examples), "row"),
-        empty[0],
+      self._warnings.append(
+        f"{problem} ({len(empty):,} of {len(rows):,}): lines "
+        f"{listing(sorted(empty), are_quoted=False)}"
       )
-    return examples
+    return [item for item in rows if item[1] not in empty]
 
   def _field(self, field, value, cell):
     """The value of a cell as a field of InputExample."""
     several = field == "label" and self.kind == Multilabel.kind
+    value = _list_in(value) if several else value
     is_list = several and isinstance(value, list)
     parts = [as_text(part) for part in (value if is_list else [value])]
     if None not in parts:
@@ -253,6 +272,17 @@ class TableProcessor(DataProcessor):
     elif field == "label" and self.kind == Regression.kind:
       accepted = "a number, as --regression needs"
     raise wrong_cell(cell, value, accepted)
+
+
+def _list_in(value):
+  """The list in a text such as "['a', 'c']"; any other value as it is."""
+  text = value.strip() if isinstance(value, str) else ""
+  if text[:1] + text[-1:] != "[]":
+    return value
+  try:  # NumPy separates elements by spaces.
+    return ast.literal_eval(re.sub(r"""(?<=['"])\s+(?=['"])""", ", ", text))
+  except (ValueError, SyntaxError, MemoryError, RecursionError):
+    return value
 
 
 def split_examples(

@@ -22,7 +22,7 @@ from bert import layers, metrics
 from bert.contract import distillation
 from bert.contract.task import Field, RowSet, Settings, Task
 from bert.data import files, text_hashes
-from bert.errors import UserError, check_known, plural
+from bert.errors import UserError, check_known, plural, read_each
 from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
   calibration,
@@ -305,7 +305,9 @@ class ClassificationTask(Task):
         [e.text_a, e.text_b, e.label] for e in examples
       )
       if split != "test":
-        label_ids = [label_id(e, self.label_type) for e in examples]
+        label_ids = read_each(
+          lambda example: label_id(example, self.label_type), examples
+        )
       if split == "train":
         is_pair = any(e.text_b is not None for e in examples[:1])
         self.settings = dataclasses.replace(self.settings, is_pair=is_pair)
@@ -395,10 +397,14 @@ class ClassificationTask(Task):
           seen[0],
         )
 
+  def drop_calibration(self) -> None:
+    """Drops the temperatures, but not those in task.json."""
+    self.settings = dataclasses.replace(self.settings, temperatures=())
+
   def before_updates(self, folder: str) -> None:
     """Drops the temperatures; they were fitted to the old weights."""
     if self.settings.temperatures:
-      self.settings = dataclasses.replace(self.settings, temperatures=())
+      self.drop_calibration()
       path = task_file.write(folder, self)
       logging.info(
         "%s: dropped the calibration, because training changes the weights",
@@ -417,9 +423,9 @@ class ClassificationTask(Task):
   # Evaluation and prediction.
 
   def calibrate(self, answers: Iterable[Prediction]) -> None:
+    """Fits the temperatures to answers without any."""
     logits, label_ids = map(np.stack, zip(*answers, strict=True))
-    before = np.array(self.settings.temperatures or 1.0)
-    temperatures = calibration.fit_temperatures(logits * before, label_ids)
+    temperatures = calibration.fit_temperatures(logits, label_ids)
     self.settings = dataclasses.replace(
       self.settings, temperatures=temperatures
     )

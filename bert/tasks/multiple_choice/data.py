@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from bert.data import tables
-from bert.errors import UserError
+from bert.errors import UserError, read_each
 
 _SWAG_COLUMNS = ("sent1", "sent2", "ending0", "ending1", "ending2", "ending3")
 
@@ -30,10 +30,11 @@ def read_examples(path: str, is_labeled: bool) -> list[Example]:
       f"{path} has neither SWAG's columns, {', '.join(_SWAG_COLUMNS)}, nor "
       f"context and choices{label}; rename its columns, or add them"
     )
-  return [
-    _example(where, row, is_swag, is_labeled)
-    for where, row in table.named_rows()
-  ]
+  return read_each(
+    lambda row: _example(*row, is_swag, is_labeled),
+    table.named_rows(),
+    lambda row: row[0],
+  )
 
 
 def _example(where, row, is_swag, is_labeled):
