@@ -121,8 +121,8 @@ def ranking(
   """In-batch negatives: each text must find its partner among all (scalar).
 
   The cross-entropy of a softmax over the partners of all rows, and all hard
-  negatives (Henderson et al. 2017, section 4). Candidates that equal the
-  partner, or are another partner of the same text, are excluded.
+  negatives (Henderson et al. 2017, section 4). A candidate is excluded if a row
+  of the batch pairs it with the text, or if it is the text itself.
 
   Args:
     vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
@@ -130,37 +130,44 @@ def ranking(
     scale, both_ways: see `Training`; the mean of both ways counts.
     is_labeled: see `compute`. The texts of other rows are not candidates.
   """
+  if is_labeled is not None:
+    text_ids *= tf.cast(is_labeled, text_ids.dtype)[:, tf.newaxis]
   queries, partners = vectors[:, 0], vectors[:, 1]
-  query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
   negatives = tf.reshape(vectors[:, 2:], [-1, vectors.shape[-1]])
   negative_ids = tf.reshape(text_ids[:, 2:], [-1])
-  is_own = tf.eye(tf.shape(queries)[0], dtype=tf.bool)
-  same_query, same_partner = (
-    ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
-  )
-  excluded = (same_query | same_partner) & ~is_own
-  if is_labeled is not None:
-    excluded |= (is_labeled == 0) & ~is_own
-  no_negative = partner_ids[:, tf.newaxis] == negative_ids
-  no_negative |= negative_ids == 0
-  loss = _softmax_loss(
-    scale
-    * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
-    tf.concat([excluded, no_negative], axis=1),
-    is_labeled,
-  )
+  candidates = tf.concat([partners, negatives], axis=0)
+  candidate_ids = tf.concat([text_ids[:, 1], negative_ids], axis=0)
+  logits = scale * tf.matmul(queries, candidates, transpose_b=True)
+  excluded = _no_negatives(text_ids, text_ids[:, 0], candidate_ids)
+  loss = _softmax_loss(logits, excluded, is_labeled)
   if not both_ways:
     return loss
-  backward = scale * tf.matmul(partners, queries, transpose_b=True)
-  return (loss + _softmax_loss(backward, excluded, is_labeled)) / 2.0
+  logits = scale * tf.matmul(partners, queries, transpose_b=True)
+  excluded = _no_negatives(text_ids, text_ids[:, 1], text_ids[:, 0])
+  return (loss + _softmax_loss(logits, excluded, is_labeled)) / 2.0
+
+
+def _no_negatives(text_ids, ids, candidate_ids):
+  """Which candidates are no negatives of texts: bool [B, C]; see `ranking`."""
+  first, second = text_ids[:, 0], text_ids[:, 1]
+  ones = tf.concat([first, second], axis=0)  # Each pair, in both orders.
+  others = tf.concat([second, first], axis=0)
+  pairs = _equal(ids, ones), _equal(others, candidate_ids)
+  is_paired = tf.matmul(*(tf.cast(x, tf.float32) for x in pairs)) > 0
+  return is_paired | _equal(ids, candidate_ids) | (candidate_ids == 0)
+
+
+def _equal(a, b):
+  """Whether a[i] == b[j], bool [A, B]."""
+  return a[:, tf.newaxis] == b
 
 
 def _softmax_loss(logits, excluded, is_labeled):
   """The mean cross-entropy; candidate i is the target of row i."""
+  rows, columns = (tf.range(tf.shape(logits)[axis]) for axis in (0, 1))
+  excluded &= ~_equal(rows, columns)
   logits += tf.where(excluded, layers.MASKED_SCORE, 0.0)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=tf.range(tf.shape(logits)[0]), logits=logits
-  )
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
   return _mean(losses, is_labeled)
 
 
