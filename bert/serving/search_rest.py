@@ -59,7 +59,7 @@ class Reader:
       items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
 
       def respond(answers):
-        a, b = text_index.unit_vectors(answers)
+        a, b = text_index.comparable_vectors(model, answers)
         return {"similarity": round(float(a @ b), 6)}
 
       return Call(items, respond, rounds=False)
@@ -72,7 +72,7 @@ class Reader:
     search.check_query(model, query, "query")
 
     def respond(answers):
-      vectors = text_index.unit_vectors(answers)
+      vectors = text_index.comparable_vectors(model, answers)
       (hits,) = self._searcher.find([query], vectors, count)
       return {"hits": [hit.to_dict() for hit in hits]}
 
@@ -95,7 +95,7 @@ class Reader:
     def respond(answers):
       vectors = [answer["vector"] for answer in answers]
       if width:
-        vectors = list(text_index.unit_vectors(answers, width))
+        vectors = list(text_index.comparable_vectors(model, answers, width))
       data = [
         {"object": "embedding", "index": index, "embedding": encoded(v)}
         for index, v in enumerate(vectors)
@@ -108,7 +108,7 @@ class Reader:
     return Call(items, respond, rounds=False)
 
   def read_rerank(self, model: LoadedModel, body: object) -> Call:
-    """A query and documents; a model of vectors scores them by cosines."""
+    """A query and documents; a model of vectors scores them by similarity."""
     reranker = None
     if not self._gives_vectors:
       reranker = Reranker(model, self._relevant_label)
@@ -131,7 +131,7 @@ class Reader:
       if reranker:
         scores = list(map(reranker.score, answers))
       else:
-        vectors = text_index.unit_vectors(answers)
+        vectors = text_index.comparable_vectors(model, answers)
         scores = (vectors[1:] @ vectors[0]).tolist()
       order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_n]
       results = [{"index": i, "relevance_score": scores[i]} for i in order]
