@@ -28,6 +28,7 @@ class Training:
   # The loss is the mean over the vectors cut to each of these sizes (Kusupati
   # et al. 2022); none for whole vectors.
   dimensions: tuple[int, ...] = ()
+  batch_size: int = 32
 
 
 def check(training: Training, pairs: Sequence[data.Pair], size: int) -> None:
@@ -38,19 +39,25 @@ def check(training: Training, pairs: Sequence[data.Pair], size: int) -> None:
       f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
       f"vectors; pass smaller sizes"
     )
-  if problem := _problem_of(training.loss, pairs):
+  if problem := _problem_of(training, pairs):
     raise UserError(f"--loss={training.loss} {problem}")
 
 
-def _problem_of(loss, pairs):
+def _problem_of(training, pairs):
   """Why pairs do not suit a loss, with the remedy; or None."""
-  scores = [pair.score for pair in pairs]
+  loss, scores = training.loss, [pair.score for pair in pairs]
   if loss == "ranking":
     if set(scores) <= {None, 0.0, 1.0}:
       return None
     return "reads no scores; pass --loss=cosent, or --label_column"
   if scores[0] is None:
     return "needs --score_column or --label_column; pass one"
+  for flag, is_given in (
+    ("negative_column", any(pair.negatives for pair in pairs)),
+    ("both_directions", training.both_ways),
+  ):
+    if is_given:
+      return f"does not use --{flag}; omit it, or train by --loss=ranking"
   wrong = [pair for pair in pairs if not 0 <= pair.score <= 1]
   if loss == "cosine" and wrong:
     return (
@@ -58,6 +65,21 @@ def _problem_of(loss, pairs):
       f"{wrong[0].score:g}; divide all scores by {max(scores):g}, or pass "
       f"--loss=cosent, which reads only their order"
     )
+  return None
+
+
+def why_nothing_is_learnt(
+  training: Training, pairs: Sequence[data.Pair]
+) -> str | None:
+  """Why nothing can be learnt from pairs; None if something can."""
+  if any(pair.negatives for pair in pairs):
+    return None
+  if training.loss != "cosine" and min(training.batch_size, len(pairs)) == 1:
+    return "a batch has a single pair; raise --train_batch_size"
+  columns = ("text_a", "text_b") if training.loss == "ranking" else ("score",)
+  for column in columns:
+    if len({getattr(pair, column) for pair in pairs}) == 1:
+      return f"all pairs have the same {column}; add other pairs"
   return None
 
 
