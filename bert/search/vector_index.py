@@ -115,13 +115,13 @@ def _mapped(path, shape, dtype):
       array = np.asarray(np.memmap(path, dtype, "r"))
     else:
       array = np.asarray(np.load(path, mmap_mode="r"))
-  except Exception as error:  # NumPy runs the parser of Python for a header.
+    if (array.shape, array.dtype) != (shape, dtype):
+      raise ValueError(
+        f"it has {array.dtype} {list(array.shape)} instead of {dtype} "
+        f"{list(shape)}"
+      )
+  except Exception as error:  # NumPy parses a header as Python.
     raise files.damaged(path, first_line(error)) from error
-  if (array.shape, array.dtype) != (shape, dtype):
-    raise ValueError(
-      f"{path} has {array.dtype} {list(array.shape)} instead of {dtype} "
-      f"{list(shape)}"
-    )
   return array
 
 
@@ -143,6 +143,8 @@ class VectorIndex:
         Block(os.path.join(folder, block.pop("name")), self.header, **block)
         for block in blocks
       ]
+    except UserError:
+      raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
       raise files.damaged(folder, repr(error)) from error
     self._starts = list(itertools.accumulate(map(len, self.blocks), initial=0))

@@ -217,8 +217,9 @@ def cut(path):
 def test_damage(tmp_path, name, harm, message):
   change(tmp_path, [], ["a", "b"], unit_vectors(2))
   harm(tmp_path / name)
-  with pytest.raises(UserError, match=message):
+  with pytest.raises(UserError, match=message) as problem:
     VectorIndex(str(tmp_path))
+  assert str(problem.value).count("UserError") == 0
 
 
 @pytest.mark.parametrize("fortran", [False, True])
