@@ -69,6 +69,9 @@ FLAGS = table(
          "Column of the first text in --mine_negatives."),
     Flag("text_b_column", "text_b",
          "Column of the right text in --mine_negatives."),
+    Flag("label_column", None,
+         "Column in --mine_negatives with 1 if the second text is right, or 0. "
+         "Texts with 0 are negatives."),
     Flag("num_negatives", 1, "Number of wrong texts for each pair.",
          check=COUNT),
     Flag("max_negative_share", 0.95,
@@ -188,9 +191,11 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   columns = data.Columns(
     flags.text_a_column,
     flags.text_b_column,
+    label_column=flags.label_column,
     **{row.name: flags[row.name] for row in flag_table.TABLES},
   )
-  pairs = data.read_pairs(flags.mine_negatives, columns, "test")
+  pairs = data.read_pairs(flags.mine_negatives, columns, "dev")
+  data.check_has_right(pairs, flags.mine_negatives)
   mined = search.mine_negatives(
     searcher,
     pairs,
@@ -198,10 +203,10 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
     flags.candidates,
     flags.max_negative_share,
   )
-  count = 0
+  num_right, count = sum(pair.score != 0 for pair in pairs), 0
   with (
     text_files.line_writer(flags.output_file) as write,
-    progress.bar(mined, total=len(pairs)) as bar,
+    progress.bar(mined, total=num_right) as bar,
   ):
     for first, second, negatives in bar:
       count += len(negatives)
@@ -211,10 +216,10 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   logging.info(
     "%s: %s with %s",
     flags.output_file,
-    plural(len(pairs), "pair"),
+    plural(num_right, "pair"),
     plural(count, "negative"),
   )
-  return {"pairs": len(pairs), "negatives": count}
+  return {"pairs": num_right, "negatives": count}
 
 
 def main(flags: Flags) -> dict[str, int]:

@@ -56,6 +56,10 @@ class TensorOps:
     """x[..., index]."""
     return x[..., index]
 
+  def first(self, x, size: int) -> tf.Tensor:
+    """x[..., :size]."""
+    return x[..., :size]
+
   def linear(self, x, factor, offset: float) -> tf.Tensor:
     """x * factor + offset; `factor` may be a list with one per channel."""
     return x * factor + offset

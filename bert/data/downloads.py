@@ -46,6 +46,8 @@ _HUB_FILES = (
 )
 _HUB_FOLDERS = "[!0-9]*/*"
 
+ENCODER_FOLDER = "0_Transformer"
+
 _offline = False
 
 
@@ -86,13 +88,15 @@ def local_path(path: str | os.PathLike) -> str:
   """The folder of a model, downloaded if needed; returns other paths as is.
 
   A model's name is "hf://organization/name", which may end in "@revision", or
-  that of a release of the original, unless there is a file of that name.
+  that of a release of the original, unless there is a file of that name. Old
+  folders of sentence-transformers have the encoder in ENCODER_FOLDER.
   """
   path = os.fspath(path)
   if path.startswith(HUB_SCHEME):
     return _fetch_from_hub(path)
   if path not in RELEASES or files.exists(path):
-    return path
+    encoder = os.path.join(path, ENCODER_FOLDER)
+    return encoder if files.isdir(encoder) else path
   url = f"{_RELEASES_URL}/{RELEASES[path]}/{path}.zip"
   from bert.data import fetching  # Loads the network's modules.
 

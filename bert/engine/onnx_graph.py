@@ -190,6 +190,10 @@ class OnnxOps:
     index = self._graph.constant(np.int64(index))
     return self._graph.add("Gather", x, index, axis=-1)
 
+  def first(self, x: str, size: int) -> str:
+    ends = (self._graph.integers(n) for n in (0, size, -1))
+    return self._graph.add("Slice", x, *ends)
+
   def linear(self, x: str, factor, offset: float) -> str:
     product = self._graph.add("Mul", x, self._graph.number(factor))
     return self._graph.add("Add", product, self._graph.number(offset))

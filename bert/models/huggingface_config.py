@@ -9,8 +9,6 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from absl import logging
-
 import modeling
 import tokenization
 from bert import strict_json
@@ -63,6 +61,8 @@ _TOKENIZERS = {
   ),
   "word_tokenizer_type": ("basic",),
   "do_basic_tokenize": ("True",),
+  "truncation_side": ("right",),
+  "padding_side": ("right",),
 }
 
 # Classes without settings of their own, which do what tokenizer.json says.
@@ -318,11 +318,8 @@ def _read_casing(folder, tokenizer_class):
   wanted = dict(zip(names, (lower_cases, True, True), strict=True))
   for file, fields in found:
     for name, value in wanted.items():
-      if fields.get(name) not in (None, value):
-        logging.warning(
-          f"{file}: {name}={fields[name]} is not supported; some texts get "
-          f"other word pieces"
-        )
+      if fields.get(name) not in (None, value):  # It gives other word pieces.
+        raise _unsupported(file, name, fields[name], value)
   return lower_cases
 
 

@@ -8,6 +8,7 @@ encoder, as in LaBSE. Any other part is an error, because the vectors would
 differ without it.
 """
 
+import glob
 import json
 import os
 import re
@@ -18,12 +19,12 @@ from safetensors import numpy as safetensors
 
 import modeling
 from bert import strict_json
-from bert.data import files
+from bert.data import downloads, files
 from bert.errors import UserError, listing, shortened
 from bert.models import huggingface_config, huggingface_weights, model_folder
 
 MODULES = "modules.json"
-_PROMPTS = "config_sentence_transformers.json"
+_CONFIG = "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 
 # Theirs have the same names, except that some end in "_token" or "_tokens".
@@ -49,17 +50,42 @@ _TANH = "torch.nn.modules.activation.Tanh"
 # Begins the names of the older settings, which are true or false.
 _MODE = "pooling_mode_"
 
+# The keys of all files that are read below or do not change vectors, and the
+# values of others that are supported.
+_KNOWN = {
+  *("idx", "name", "path", "type", "kwargs", "__version__", "requirements"),
+  *("prompts", "default_prompt_name", "truncate_dim"),
+  *("max_seq_length", "do_lower_case", "unpad_inputs"),
+  *("pooling_mode", "include_prompt"),
+  *("embedding_dimension", "word_embedding_dimension"),
+  *("in_features", "out_features", "bias"),
+}
+_OUTPUT = {"method": "forward", "method_output_name": "last_hidden_state"}
+_SUPPORTED = {
+  "similarity_fn_name": ("cosine", "dot"),
+  "model_type": ("SentenceTransformer",),
+  "transformer_task": ("feature-extraction",),
+  "modality_config": ({"text": _OUTPUT},),
+  "module_input_name": ("sentence_embedding",),
+  "module_output_name": ("sentence_embedding", "token_embeddings"),
+  "activation_function": (_TANH,),
+}
+
 
 def read(folder: str) -> dict | None:
   """The fields of `features.VectorSettings`; None without a modules.json."""
-  path = os.path.join(folder, MODULES)
+  root = folder
+  if os.path.basename(folder) == downloads.ENCODER_FOLDER:
+    root = os.path.dirname(folder)
+  path = os.path.join(root, MODULES)
   modules = files.read_json(path, list)
   if modules is None:
     return None
   files.check_types(path, {"its content": modules}, {"its content": list[dict]})
-  for module in modules:
-    files.check_types(path, module, {"type": str, "path": str})
   try:
+    for module in modules:
+      files.check_types(path, module, {"type": str, "path": str})
+      _check_keys(path, module)
     kinds = [m["type"].rpartition(".")[2] for m in modules]
     known = f"Transformer Pooling( {_DENSE})?( Normalize)?"
     if not re.fullmatch(known, " ".join(kinds)):
@@ -68,12 +94,15 @@ def read(folder: str) -> dict | None:
         f"perhaps a {_DENSE} and a Normalize are supported"
       )
     paths = {
-      kind: os.path.join(folder, m["path"])
+      kind: os.path.join(root, m["path"])
       for kind, m in zip(kinds, modules, strict=True)
     }
-    prompts = _read_prompts(os.path.join(folder, _PROMPTS))
+    fields = _read_config(os.path.join(root, _CONFIG))
+    for kind in kinds[1:]:
+      config = os.path.join(paths[kind], huggingface_config.CONFIG_NAME)
+      _check_keys(config, files.read_json(config, dict) or {})
     config = os.path.join(paths["Pooling"], huggingface_config.CONFIG_NAME)
-    pooling = _read_pooling(config, prompts["prompts"])
+    pooling = _read_pooling(config, fields["prompts"])
     if _DENSE in kinds:
       if pooling != "cls" or not _is_pooler(folder, paths[_DENSE]):
         raise ValueError(f"its {_DENSE} is not the pooler of the encoder")
@@ -82,12 +111,21 @@ def read(folder: str) -> dict | None:
       "pooling": pooling,
       "normalize": "Normalize" in kinds,
       "max_seq_length": _read_length(folder),
-      **prompts,
+      **fields,
     }
   except UserError:
     raise
   except (KeyError, ValueError) as error:
     raise UserError(f"{path}: {error}; pass another model") from error
+
+
+def _check_keys(path, fields):
+  """Raises UserError for a key or a value that would change vectors."""
+  for name, value in fields.items():
+    is_known = name in _KNOWN or name.startswith(_MODE)
+    if value and not is_known and value not in _SUPPORTED.get(name, ()):
+      shown = f"{name}={shortened(json.dumps(value))}"
+      raise UserError(f"{path}: {shown} is not supported; pass another model")
 
 
 def _read_pooling(path, prompts):
@@ -130,9 +168,12 @@ def _is_pooler(folder, dense):
 
 def _read_length(folder):
   """The most word pieces of a text, with [CLS] and [SEP]."""
-  path = os.path.join(folder, _TRANSFORMER)
   known = {"max_seq_length": int | None, "do_lower_case": bool | None}
+  # Older versions wrote sentence_roberta_config.json and others.
+  pattern = os.path.join(glob.escape(folder), "sentence_*_config.json")
+  path = next(iter(files.find(pattern)), "")
   fields = files.read_json(path, dict, known) or {}
+  _check_keys(path, fields)
   config = model_folder.load_config(folder)
   if fields.get("do_lower_case") and not getattr(config, "do_lower_case", True):
     raise ValueError("do_lower_case with a cased tokenizer is not supported")
@@ -146,18 +187,25 @@ def _read_length(folder):
   return most if length is None else int(min(length, most))
 
 
-def _read_prompts(path):
-  """`prompts` and `prompt`: the texts by name, and the name of the default."""
+def _read_config(path):
+  """The prompts by name, the name of the default, similarity, and size."""
   known = {"prompts": dict[str, str] | None, "default_prompt_name": str | None}
+  known |= {"similarity_fn_name": str | None, "truncate_dim": int | None}
   fields = files.read_json(path, dict, known) or {}
+  _check_keys(path, fields)
   prompts = fields.get("prompts") or {}
   default = fields.get("default_prompt_name") or ""
-  if default and default not in prompts:
-    raise ValueError(f"there is no prompt {default!r}")
-  used = {name: text for name, text in prompts.items() if text}
+  if default:  # It is not for queries and documents.
+    prompts.setdefault("query", "")
+    if prompts.keys().isdisjoint(("document", "passage", "corpus")):
+      prompts["document"] = ""
+    if default not in prompts:
+      raise ValueError(f"there is no prompt {default!r}")
   return {
-    "prompts": tuple(used.items()),
-    "prompt": default if default in used else "",
+    "prompts": tuple(prompts.items()),
+    "prompt": default,
+    "similarity": fields.get("similarity_fn_name") or "cosine",
+    "truncate_dim": fields.get("truncate_dim") or 0,
   }
 
 
@@ -195,10 +243,11 @@ def contents(
       "max_seq_length": settings["max_seq_length"],
       "do_lower_case": False,
     },
-    _PROMPTS: {
+    _CONFIG: {
       "prompts": dict(settings["prompts"]),
       "default_prompt_name": settings["prompt"] or None,
-      "similarity_fn_name": "cosine",
+      "similarity_fn_name": settings["similarity"],
+      "truncate_dim": settings["truncate_dim"] or None,
     },
   }
   dense = _dense_files(weights) if has_dense else {}

@@ -4,7 +4,8 @@
     (hits,) = searcher(["How do I get my money back?"], top_k=3)
     hits[0].row.text, hits[0].score
 
-A score is the cosine of the angle between two vectors.
+A score is the cosine of the angle between two vectors, or their product, as the
+model compares them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,15 +172,17 @@ def mine_negatives(
   candidates: int,
   most: float,
 ) -> Iterator[tuple[str, str, list[str]]]:
-  """Yields pairs with wrong texts that are near the first text.
+  """Yields the right pairs with wrong texts that are near the first text.
 
   A text that scores more than `most` of the right text's score may be right as
-  well and is left out (Moreira et al. 2024). A pair gets up to `count` of the
-  `candidates` nearest rows. The searcher has no reranker.
+  well and is left out (Moreira et al. 2024). A pair gets up to `count` texts:
+  those of pairs with its first text and the label 0, and of the `candidates`
+  nearest rows. The searcher has no reranker.
   """
-  right = {}
+  right, labeled_wrong = {}, {}
   for pair in pairs:
-    right.setdefault(pair.text_a, []).append(pair.text_b.strip())
+    texts = labeled_wrong if pair.score == 0 else right
+    texts.setdefault(pair.text_a, []).append(pair.text_b.strip())
   queries = list(right)
   for start in range(0, len(queries), text_index.ENCODED):
     group = queries[start : start + text_index.ENCODED]
@@ -190,9 +193,6 @@ def mine_negatives(
     for query, vector, hits in zip(group, vectors, nearest, strict=True):
       for text in right[query]:
         limit = most * float(vector @ next(right_vectors))
-        wrong = dict.fromkeys(
-          hit.row.text
-          for hit in hits
-          if hit.score <= limit and hit.row.text not in right[query]
-        )
-        yield query, text, list(wrong)[:count]
+        near = [hit.row.text for hit in hits if hit.score <= limit]
+        wrong = dict.fromkeys([*labeled_wrong.get(query, ()), *near])
+        yield query, text, [x for x in wrong if x not in right[query]][:count]

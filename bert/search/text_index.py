@@ -2,7 +2,8 @@
 
     text_index.change("faq_index", model, read_rows("faq.csv"))
 
-A model of vectors computes the vectors, which are scaled to length 1.
+A model of vectors computes the vectors. They are scaled to length 1, unless the
+model compares vectors by their products (`similarity="dot"`).
 """
 
 import dataclasses
@@ -14,14 +15,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from absl import logging
 
-from bert.contract import ops
 from bert.data import downloads, files, tables, text_files
 from bert.engine.loaded_model import LoadedModel, Texts
 from bert.errors import UserError, listing, plural
 from bert.models import model_folder
 from bert.search import vector_index
 from bert.search.vector_index import Header, Row, VectorIndex
-from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS
+from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS, comparable
 
 Progress = Callable[[int], object]
 
@@ -62,7 +62,7 @@ def input_of(
   the model is put before the text.
   """
   value = {"text": text}
-  if getattr(model.task.settings, "prompts", ()):
+  if getattr(model.task.settings, "has_prompts", False):
     value["prompt"] = model.task.settings.prompt_of(*prompts)
   return model.parse(value, where)
 
@@ -73,23 +73,27 @@ def encode(
   prompts: Sequence[str] = DOCUMENT_PROMPTS,
   progress: Progress = lambda count: None,
 ) -> np.ndarray:
-  """The vectors of texts, scaled to length 1: float32 [texts, width].
+  """The vectors of texts, whose products are similarities: [texts, width].
 
   See `input_of` for the prompts, and `LoadedModel` for `progress`.
   """
-  inputs = (input_of(model, text, prompts) for text in texts)
-  examples = [model.task.example(*parts) for parts in inputs]
-  answers = model.answer_examples(examples, progress)
-  return unit_vectors(list(map(model.task.public, answers)))
+  parts = []
+  for start in range(0, len(texts), ENCODED):  # Examples take much memory.
+    group = texts[start : start + ENCODED]
+    inputs = (input_of(model, text, prompts) for text in group)
+    examples = [model.task.example(*given) for given in inputs]
+    answers = model.answer_examples(examples, progress)
+    answers = list(map(model.task.public, answers))
+    parts.append(comparable_vectors(model, answers))
+  return np.concatenate(parts)
 
 
-def unit_vectors(
-  answers: Sequence[Mapping], width: int | None = None
+def comparable_vectors(
+  model: LoadedModel, answers: Sequence[Mapping], width: int | None = None
 ) -> np.ndarray:
-  """The vectors of answers, cut and scaled to length 1: [answers, width]."""
-  return ops.unit_length(
-    np.stack([answer["vector"][:width] for answer in answers])
-  )
+  """The vectors of answers, cut; see `vectors.comparable`: [answers, width]."""
+  matrix = np.stack([answer["vector"][:width] for answer in answers])
+  return comparable(matrix, model.task.settings)
 
 
 def read_rows(

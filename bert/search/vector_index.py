@@ -8,8 +8,9 @@
 
 A block of rows is a NumPy array of vectors, a file of JSON Lines with an id, a
 text and fields on each line, and the offsets of these lines. index.json names
-the blocks. It is replaced when new blocks are written beside the old ones, so
-an interrupted update changes nothing.
+the blocks, with a checksum of their vectors. It is replaced when new blocks are
+written beside the old ones, so an interrupted update changes nothing. The next
+update deletes the old ones, which another process may be opening.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,7 +31,7 @@ import orjson
 
 from bert import strict_json
 from bert.data import files, folder_lock, top_k
-from bert.errors import UserError
+from bert.errors import UserError, first_line
 
 NAME = "index.json"
 DTYPES = ("float32", "float16")
@@ -66,18 +69,29 @@ class Header:
 class Block:
   """`count` rows in files whose names begin with `path`.
 
-  `size` is the number of bytes of the file of rows.
+  `size` is the number of bytes of the file of rows, and `crc32` is of the
+  vectors.
   """
 
-  def __init__(self, path: str, header: Header, count: int, size: int):
-    self.path, self.size = path, size
-    self.vectors = _mapped(f"{path}.npy", (count, header.width), header.dtype)
+  def __init__(
+    self, path: str, header: Header, count: int, size: int, crc32: int
+  ):
+    self.path, self.size, self.crc32 = path, size, crc32
+    shape = (count, header.width)
+    self._vectors = _mapped(f"{path}.npy", shape, header.dtype)
     self._offsets = _mapped(f"{path}.offsets.npy", (count + 1,), "int64")
     # Mapped files can be read even after an update has deleted them.
     self._lines = _mapped(f"{path}.jsonl", (size,), "uint8")
 
   def __len__(self) -> int:
-    return len(self.vectors)
+    return len(self._vectors)
+
+  @functools.cached_property
+  def vectors(self) -> np.ndarray:
+    """The vectors [rows, width]; UserError if they have changed."""
+    if zlib.crc32(np.ascontiguousarray(self._vectors)) != self.crc32:
+      raise files.damaged(f"{self.path}.npy", "its checksum differs")
+    return self._vectors
 
   def rows(self, numbers: Iterable[int] | None = None) -> Iterator[Row]:
     """Yields the rows with these numbers; by default all, in order."""
@@ -96,15 +110,18 @@ class Block:
 
 def _mapped(path, shape, dtype):
   """The array or, as uint8, the bytes of a file; read when they are used."""
-  if dtype == "uint8":
-    array = np.asarray(np.memmap(path, dtype, "r"))
-  else:
-    array = np.asarray(np.load(path, mmap_mode="r"))
-  if (array.shape, array.dtype) != (shape, dtype):
-    raise ValueError(
-      f"{path} has {array.dtype} {list(array.shape)} instead of {dtype} "
-      f"{list(shape)}"
-    )
+  try:
+    if dtype == "uint8":
+      array = np.asarray(np.memmap(path, dtype, "r"))
+    else:
+      array = np.asarray(np.load(path, mmap_mode="r"))
+    if (array.shape, array.dtype) != (shape, dtype):
+      raise ValueError(
+        f"it has {array.dtype} {list(array.shape)} instead of {dtype} "
+        f"{list(shape)}"
+      )
+  except Exception as error:  # NumPy parses a header as Python.
+    raise files.damaged(path, first_line(error)) from error
   return array
 
 
@@ -126,7 +143,9 @@ class VectorIndex:
         Block(os.path.join(folder, block.pop("name")), self.header, **block)
         for block in blocks
       ]
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError) as error:
+    except UserError:
+      raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
       raise files.damaged(folder, repr(error)) from error
     self._starts = list(itertools.accumulate(map(len, self.blocks), initial=0))
 
@@ -240,7 +259,7 @@ def update(
       writer.add(list(block.rows(stays)), block.vectors[stays])
   for rows, vectors in added:
     writer.add(rows, vectors)
-  writer.finish()
+  writer.finish(index)
 
 
 class _Writer:
@@ -259,7 +278,7 @@ class _Writer:
     self._flush()
     name = os.path.basename(block.path)
     entry = {"name": name, "count": len(block), "size": block.size}
-    self._blocks.append(entry)
+    self._blocks.append({**entry, "crc32": block.crc32})
 
   def add(self, rows, vectors):
     self._rows += rows
@@ -284,10 +303,11 @@ class _Writer:
     for extension, array in ((".npy", vectors), (".offsets.npy", offsets)):
       with files.open_atomic(path + extension) as writer:
         np.save(writer, array)
-    size = int(offsets[-1])
-    self._blocks.append({"name": name, "count": len(rows), "size": size})
+    entry = {"name": name, "count": len(rows), "size": int(offsets[-1])}
+    self._blocks.append({**entry, "crc32": zlib.crc32(vectors)})
 
-  def finish(self):
+  def finish(self, index):
+    """Makes the blocks the index; keeps the files of the `index` before."""
     self._flush()
     content = {
       **dataclasses.asdict(self._header),
@@ -297,7 +317,8 @@ class _Writer:
     path = os.path.join(self._folder, NAME)
     files.write_file(path, strict_json.dumps(content))
     used = {block["name"] for block in self._blocks}
+    used |= {os.path.basename(b.path) for b in (index.blocks if index else ())}
     for name in files.listdir(self._folder):
-      # A file of the old index, or of an interrupted update.
+      # A file of an older index, or of an interrupted update.
       if re.match(r"\d{6}\.", name) and name[:6] not in used:
         files.remove(os.path.join(self._folder, name))

@@ -71,7 +71,7 @@ class Reader:
       items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
 
       def respond(answers):
-        a, b = text_index.unit_vectors(answers)
+        a, b = text_index.comparable_vectors(model, answers)
         return {"similarity": round(float(a @ b), 6)}
 
       return Call(items, respond, rounds=False)
@@ -84,7 +84,7 @@ class Reader:
     search.check_query(model, query, "query")
 
     def respond(answers):
-      vectors = text_index.unit_vectors(answers)
+      vectors = text_index.comparable_vectors(model, answers)
       (hits,) = self._searcher.find([query], vectors, count)
       return {"hits": [hit.to_dict() for hit in hits]}
 
@@ -111,7 +111,7 @@ class Reader:
       vectors = [answer["vector"] for answer in answers]
       if width:
         _number(body, "dimensions", most=len(vectors[0]))
-        vectors = list(text_index.unit_vectors(answers, width))
+        vectors = list(text_index.comparable_vectors(model, answers, width))
       data = [
         {"object": "embedding", "index": index, "embedding": encoded(v)}
         for index, v in enumerate(vectors)
@@ -124,7 +124,7 @@ class Reader:
     return Call(items, respond, rounds=False)
 
   def read_rerank(self, model: LoadedModel, body: object) -> Call:
-    """A query and documents; without a model of pairs, cosines score them."""
+    """A query and documents; without a model of pairs, similarity scores them."""
     reranker = self._reranker
     if not (reranker or self._gives_vectors):
       reranker = Reranker(model, self._relevant_label)
@@ -147,7 +147,7 @@ class Reader:
       if reranker:
         scores = list(map(reranker.score, answers))
       else:
-        vectors = text_index.unit_vectors(answers)
+        vectors = text_index.comparable_vectors(model, answers)
         scores = (vectors[1:] @ vectors[0]).tolist()
       order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top_n]
       results = [{"index": i, "relevance_score": scores[i]} for i in order]

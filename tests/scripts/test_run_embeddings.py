@@ -54,7 +54,7 @@ def test_the_trained_model_gives_the_vectors(trained):
     first, second = model(
       [{"text": row["question"], "prompt": "query"}, {"text": row["answer"]}]
     )
-    assert line["text_a"] == "the " + row["question"]
+    assert line["text_a"] == row["question"]
     cosine = first["vector"] @ second["vector"]
     assert line["similarity"] == pytest.approx(cosine, abs=1e-5)
 
@@ -106,9 +106,13 @@ def test_labels_and_scores(files, tmp_path):
 
 
 def test_a_folder_of_sentence_transformers_goes_on(goldens, tmp_path):
-  """Its pooling, length and prompts stay; hard negatives and a corpus."""
+  """Its settings stay, but a prompt; hard negatives and a corpus."""
   folder = goldens / "variants" / "st-cls-prompts" / "folder"
   model = shutil.copytree(folder, tmp_path / "model")
+  path = model / "config_sentence_transformers.json"
+  changes = {"default_prompt_name": "query", "similarity_fn_name": "dot"}
+  changes |= {"truncate_dim": 16}
+  path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
   rows = [
     {"text_a": f"Who wrote {n}?", "text_b": f"{n} did.", "no": ["No.", "Yes."]}
     for n in range(8)
@@ -121,10 +125,10 @@ def test_a_folder_of_sentence_transformers_goes_on(goldens, tmp_path):
   ):
     tiny_task.write_lines(tmp_path / f"{name}.jsonl", [json.dumps(row)])
   out = tmp_path / "out"
-  scripts.fork(
+  _, log = scripts.fork(
     "run_embeddings.py",
     *("--do_train", "--do_eval", f"--output_dir={out}"),
-    f"--init_checkpoint={model}",
+    *(f"--init_checkpoint={model}", "--query_prompt="),
     f"--train_file={tmp_path / 'train.jsonl'}",
     *("--negative_column=no", "--train_batch_size=4", "--both_directions"),
     *(
@@ -135,7 +139,11 @@ def test_a_folder_of_sentence_transformers_goes_on(goldens, tmp_path):
   settings = bert.load(out).task.settings
   assert settings.pooling == "cls"
   assert not settings.normalize
-  assert dict(settings.prompts) == {"query": "query: ", "document": "passage: "}
+  assert dict(settings.prompts) == {"query": "", "document": "passage: "}
+  assert settings.prompt_text() == ""
+  assert settings.truncate_dim == 16
+  assert settings.similarity == "cosine"
+  assert f"Training compares cosines, unlike {model}" in log
 
 
 MISTAKES = """
@@ -155,6 +163,14 @@ MISTAKES = """
   --dev_file and --qrels_file cannot both be given
 --score_column=a --label_column=b
   cannot both be given
+--label_column=n --dev_file=WRONG --train_file= --do_train=
+  WRONG has no pair with the label 1; add pairs
+--label_column=n --train_file=WRONG --dev_file= --do_eval=
+  WRONG has no pair with the label 1; add pairs
+--score_column=n --train_file=SCORED --dev_file=SCORED --both_directions
+  --loss=cosent does not use --both_directions; omit it
+--score_column=n --train_file=SCORED --dev_file=SCORED --negative_column=answer
+  --loss=cosent does not use --negative_column; omit it
 """
 
 
@@ -163,4 +179,7 @@ def test_a_mistake_is_one_line(files, mistake):
   good = [*flags(files, files / "out"), *COLUMNS, "--do_train", "--do_eval"]
   scored = files / "scored.csv"
   tiny_task.write_lines(scored, ["question,answer,n", "a,b,1", "c,d,5"])
-  mistakes.check(mistake, "run_embeddings.py", files, good, SCORED=scored)
+  wrong = files / "wrong.csv"
+  tiny_task.write_lines(wrong, ["question,answer,n", "a,b,0", "c,d,0"])
+  names = {"SCORED": scored, "WRONG": wrong}
+  mistakes.check(mistake, "run_embeddings.py", files, good, **names)

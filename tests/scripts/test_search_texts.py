@@ -138,6 +138,21 @@ def test_negatives(folder):
   assert f"triples.jsonl: 3 pairs with {count} negative" in log
 
 
+def test_labels_of_negatives(folder):
+  """A row with the label 0 is a negative of the right row."""
+  rows = ["text_a,text_b,label", "who ?,Jim Henson made puppets,1"]
+  rows += ["who ?,a city in the north,0", "why ?,the mountains of the north,0"]
+  (folder / "labeled.csv").write_text("\n".join(rows))
+  flags = ["--mine_negatives=labeled.csv", "--output_file=labeled.jsonl"]
+  _, log = run(folder, *flags, "--label_column=label")
+  (line,) = (folder / "labeled.jsonl").read_text().splitlines()
+  first, second, _ = rows[1].split(",")
+  negatives = ["a city in the north"]
+  wanted = {"text_a": first, "text_b": second, "negative": negatives}
+  assert json.loads(line) == wanted
+  assert "labeled.jsonl: 1 pair with 1 negative" in log
+
+
 MISTAKES = """
 --query=a --index=none
   --index=none holds no index; write one with

@@ -144,6 +144,19 @@ def test_negatives(model, index):
       assert wrong == expected[:2]
 
 
+def test_labels_of_pairs_for_negatives(model, index):
+  """A text with the label 0 comes first, unless another row says 1."""
+  labeled = [(TEXTS[1], 1.0), (TEXTS[3], 0.0), (TEXTS[1], 0.0), ("new", 0.0)]
+  pairs = [Pair("", "puppets", text, score=score) for text, score in labeled]
+  pairs.append(Pair("", "north", TEXTS[0], score=0.0))
+  searcher = search.Searcher(model, index)
+  ((query, right, wrong),) = search.mine_negatives(searcher, pairs, 3, 5, 1.0)
+  assert (query, right) == ("puppets", TEXTS[1])
+  assert wrong[:2] == [TEXTS[3], "new"]
+  assert len(set(wrong)) == len(wrong)
+  assert TEXTS[1] not in wrong
+
+
 def test_prompts_go_before_queries_and_texts(goldens):
   """As sentence-transformers has encoded them."""
   folder = goldens / "variants" / "st-cls-prompts"

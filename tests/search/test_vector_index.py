@@ -45,6 +45,14 @@ def contents(index):
   return dict(zip(ids, index.vectors(numbers).tolist(), strict=True))
 
 
+def block_names(index):
+  return {os.path.basename(block.path) for block in index.blocks}
+
+
+def files_in(folder):
+  return {name.split(".")[0] for name in os.listdir(folder)}
+
+
 @pytest.fixture
 def small_blocks(monkeypatch):
   """Blocks of 8 rows of float32."""
@@ -91,6 +99,7 @@ class TestUpdates:
     values = np.stack(list(vectors.values()))
     index = change(tmp_path, [], list(vectors)[:20], values[:20])
     kept = {b.path: os.stat(f"{b.path}.npy").st_ino for b in index.blocks}
+    old = block_names(index)
     index = change(tmp_path, [1, 2], list(vectors)[20:], values[20:])
     expected = {
       k: v.tolist() for k, v in vectors.items() if k not in ("1", "2")
@@ -99,10 +108,11 @@ class TestUpdates:
     # The second block was full and has kept all of its rows.
     same = {b.path: os.stat(f"{b.path}.npy").st_ino for b in index.blocks}
     assert len(kept.items() & same.items()) == 1
-    # Nothing is left of the other blocks.
-    names = {name.split(".")[0] for name in os.listdir(tmp_path)}
-    blocks = {os.path.basename(block.path) for block in index.blocks}
-    assert names == blocks | {"index"}
+    # The next update deletes the replaced blocks.
+    names = block_names(index)
+    assert files_in(tmp_path) == {"index", *old, *names}
+    index = change(tmp_path, [], [], None)
+    assert files_in(tmp_path) == {"index", *names, *block_names(index)}
 
   def test_remove_all(self, tmp_path):
     change(tmp_path, [], ["a", "b"], unit_vectors(2))
@@ -117,6 +127,22 @@ class TestUpdates:
     before = change(tmp_path, [], ["a", "b"], unit_vectors(2))
     change(tmp_path, [0], [], None)
     assert before.rows([0, 1]) == rows_of("ab")
+
+  def test_a_reader_opens_what_an_update_replaces(self, tmp_path, monkeypatch):
+    """The old index: it has read index.json, but no block."""
+    change(tmp_path, [], ["a", "b"], unit_vectors(2))
+    read_json = files.read_json
+
+    def read_and_update(*args):
+      content = read_json(*args)
+      monkeypatch.setattr(files, "read_json", read_json)
+      change(tmp_path, [0], [], None)
+      return content
+
+    monkeypatch.setattr(files, "read_json", read_and_update)
+    before = VectorIndex(str(tmp_path))
+    assert before.rows([0, 1]) == rows_of("ab")
+    assert VectorIndex(str(tmp_path)).rows([0]) == rows_of("b")
 
   def test_killed_at_any_write(self, tmp_path, small_blocks, monkeypatch):
     """It is whole or as before, whichever file was being written."""
@@ -148,8 +174,9 @@ class TestUpdates:
       left = 100
       again = change(folder, [3], list("ABCDEFGHI"), vectors[12:21])
       assert list(contents(again)) == list("abcefghijklABCDEFGHI")
-      names = {name.split(".")[0] for name in os.listdir(folder)}
-      assert len(names) == 1 + len(again.blocks)
+      last = change(folder, [], [], None)
+      names = {"index", *block_names(again), *block_names(last)}
+      assert files_in(folder) == names
     assert kill_at > 8
     assert contents(after) == contents(again)
 
@@ -166,6 +193,10 @@ class TestUpdates:
     assert not os.path.exists(folder)
 
 
+def replace(path, old, new):
+  path.write_bytes(path.read_bytes().replace(old, new, 1))
+
+
 def cut(path):
   path.write_bytes(path.read_bytes()[:-1])
 
@@ -176,6 +207,9 @@ def cut(path):
     ("index.json", pathlib.Path.unlink, "holds no index; write one with --inp"),
     ("index.json", lambda path: path.write_text("{}"), "is damaged"),
     ("000001.npy", lambda path: path.write_bytes(b"no"), "is damaged"),
+    ("000001.npy", lambda path: replace(path, b"{'", b"{ "), "npy is damaged"),
+    ("000001.npy", lambda path: replace(path, b"(", b"["), "npy is damaged"),
+    ("000001.npy", pathlib.Path.unlink, "npy is damaged"),
     ("000001.offsets.npy", cut, "is damaged"),
     ("000001.jsonl", cut, "is damaged"),
   ],
@@ -183,5 +217,28 @@ def cut(path):
 def test_damage(tmp_path, name, harm, message):
   change(tmp_path, [], ["a", "b"], unit_vectors(2))
   harm(tmp_path / name)
-  with pytest.raises(UserError, match=message):
+  with pytest.raises(UserError, match=message) as problem:
     VectorIndex(str(tmp_path))
+  assert str(problem.value).count("UserError") == 0
+
+
+@pytest.mark.parametrize("fortran", [False, True])
+def test_damaged_vectors_are_named_before_they_are_used(tmp_path, fortran):
+  """By search, by rows' vectors, and by an update; texts can be read."""
+  change(tmp_path, [], ["a", "b"], unit_vectors(2))
+  path = tmp_path / "000001.npy"
+  if fortran:
+    replace(path, b"'fortran_order': False", b"'fortran_order': True ")
+  else:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+  index = VectorIndex(str(tmp_path))
+  assert index.rows([1]) == rows_of("b")
+  for use in (
+    lambda: index.top_k(unit_vectors(1), 1),
+    lambda: index.vectors([0]),
+    lambda: change(tmp_path, [0], [], None),
+  ):
+    with pytest.raises(UserError, match=f"{path} is damaged .*checksum"):
+      use()

@@ -132,6 +132,28 @@ def test_more_dimensions_than_the_model_has(models):
     ask(reader, model, "embeddings", {**body, "dimensions": 33})
 
 
+def test_products_of_vectors(tmp_path, models):
+  """For a model that compares by products: similarity, search, reranking."""
+  model = loaded_model.load(models[0].folder, similarity="dot")
+  rows = [Row(str(i), text, {}) for i, text in enumerate(TEXTS)]
+  text_index.change(str(tmp_path), model, rows, dtype="float32")
+  index = search.Searcher(model, VectorIndex(str(tmp_path)))
+  reader = search_rest.Reader(model, "faq", index)
+  vectors = np.stack([answer["vector"] for answer in model(TEXTS)])
+  scores = vectors @ model("puppets")["vector"]
+  assert np.abs(scores).max() > 1
+  body = {"text_a": "puppets", "text_b": TEXTS[0]}
+  found = ask(reader, model, "answer", body)
+  assert found["similarity"] == pytest.approx(scores[0], abs=1e-3)
+  hits = ask(reader, model, "answer", {"query": "puppets"})["hits"]
+  by_id = {hit["id"]: hit["score"] for hit in hits}
+  assert by_id == {str(i): pytest.approx(x, 1e-4) for i, x in enumerate(scores)}
+  body = {"query": "puppets", "documents": TEXTS}
+  results = ask(reader, model, "rerank", body)["results"]
+  found = {row["index"]: row["relevance_score"] for row in results}
+  assert found == {i: pytest.approx(x, 1e-4) for i, x in enumerate(scores)}
+
+
 class TestRerank:
   def test_by_vectors(self, models):
     model, *_ = models

@@ -1,5 +1,7 @@
 """The losses of vectors against arithmetic in NumPy."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,21 +45,29 @@ def test_each_text_finds_its_partner_among_all_candidates():
   assert ranking(vectors, ids, True) == pytest.approx(both, rel=1e-5)
 
 
-def test_the_right_answer_again_is_no_negative():
-  """Of another row, as a hard negative, or of the same query."""
-  vectors = unit(4, 3, 6)
-  ids = np.arange(1, 13).reshape(4, 3)
-  ids[2, 1] = ids[0, 1]  # Rows 0 and 2 have the same partner.
-  ids[3, 2] = ids[0, 1]  # It is the negative of row 3, too.
-  ids[3, 0] = ids[1, 0]  # Rows 1 and 3 have the same query.
-  ids[1, 2] = 0  # Row 1 has no negative.
-  candidates = np.concatenate([vectors[:, 1], vectors[:, 2]])
-  left_out = [{2, 5, 7}, {3, 5}, {0, 5, 7}, {1, 5}]
-  forward = [
-    cross_entropy(SCALE * candidates @ vectors[i, 0], i, out)
-    for i, out in enumerate(left_out)
-  ]
-  assert ranking(vectors, ids) == pytest.approx(np.mean(forward), rel=1e-5)
+# The topics of questions A, B, C and answers x, y, z. Texts of one topic have
+# equal vectors, and other topics are orthogonal, so the loss of a row is ln(n)
+# if n candidates have its topic. A row is text A, text B, hard negative.
+TOPIC = {"A": 0, "B": 0, "x": 0, "y": 0, "C": 1, "z": 1, "": 2}
+
+
+@pytest.mark.parametrize(
+  ("rows", "both_ways", "wanted"),
+  [
+    (["Bx ", "Byx", "Cz "], False, 0.0),  # x is a negative, but not of B.
+    (["Ax", "Bx", "By", "Cz"], False, math.log(2) / 4),  # y, of A.
+    (["Ax", "Bx", "By", "Cz"], True, math.log(2) / 4),  # A, of y.
+    (["Ax ", "Cz ", "CzA"], False, 0.0),  # The text itself.
+    (["Ax", "xA", "Cz"], True, 0.0),  # Symmetric pairs.
+    (["Ax", "BA", "Cz"], False, math.log(2) / 3),  # x, of B.
+  ],
+)
+def test_a_partner_in_any_row_is_no_negative(rows, both_ways, wanted):
+  rows = [[text.strip() for text in row] for row in rows]
+  names = sorted(TOPIC)  # The empty text has the id 0.
+  vectors = np.eye(3, dtype=np.float32)[[[TOPIC[t] for t in r] for r in rows]]
+  ids = np.array([[names.index(text) for text in row] for row in rows])
+  assert ranking(vectors, ids, both_ways) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_cosines_are_compared_with_scores():

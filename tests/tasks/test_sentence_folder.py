@@ -15,6 +15,8 @@ from bert.data import records
 from bert.errors import UserError
 from bert.export import huggingface, onnx_model, task_graph
 from bert.models import sentence_folder, task_file
+from bert.search import text_index
+from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS
 
 PARTS = ("weight", "bias")
 NAMES = ("st-mean-normalized", "st-cls-prompts")
@@ -70,19 +72,23 @@ def test_the_vectors_are_theirs(folders, name, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("name", "pooling"),
-  [(NAMES[1], None), (NAMES[0], "max"), (NAMES[0], "mean_sqrt_len")],
+  ("name", "changes"),
+  [
+    (NAMES[1], {}),
+    (NAMES[0], {"pooling": "max"}),
+    (NAMES[0], {"pooling": "mean_sqrt_len"}),
+    (NAMES[0], {"truncate_dim": 16}),
+  ],
 )
-def test_exports_have_the_vectors(folders, name, pooling, tmp_path):
-  """ONNX and a SavedModel; the other poolings by task.json."""
+def test_exports_have_the_vectors(folders, name, changes, tmp_path):
+  """ONNX and a SavedModel; other settings by task.json."""
   texts = texts_of(folders[name])
   folder = str(tmp_path / "model")
   huggingface.to_tensorflow(str(folders[name] / "folder"), folder)
   wanted = dict(np.load(folders[name] / "outputs.npz"))["vectors"]
-  if pooling:
-    edit(tmp_path / "model" / task_file.NAME, pooling=pooling)
+  edit(tmp_path / "model" / task_file.NAME, **changes)
   model = bert.load(folder)
-  if pooling:
+  if changes:
     wanted = vectors(model(texts))
   content = onnx_model.task_graph(folder).to_bytes()
   session = onnxruntime.InferenceSession(
@@ -161,11 +167,12 @@ def test_older_names(copy, folders):
     fields |= {"word_embedding_dimension": 32, f"pooling_mode_{name}": True}
     pooling.write_text(json.dumps(fields))
     assert sentence_folder.read(str(copy))["pooling"] == wanted
-  (copy / "sentence_bert_config.json").write_text(
-    '{"max_seq_length": 12, "do_lower_case": false}'
-  )
-  assert sentence_folder.read(str(copy))["max_seq_length"] == 12
-  (copy / "sentence_bert_config.json").unlink()
+  path = copy / "sentence_bert_config.json"
+  for name in ("bert", "distilbert", "xlm-roberta"):
+    path = path.rename(copy / f"sentence_{name}_config.json")
+    path.write_text('{"max_seq_length": 12, "do_lower_case": false}')
+    assert sentence_folder.read(str(copy))["max_seq_length"] == 12
+  path.unlink()
   edit(copy / "tokenizer_config.json", model_max_length=10**30)
   (copy / "config_sentence_transformers.json").unlink()
   assert sentence_folder.read(str(copy)) == {
@@ -174,7 +181,69 @@ def test_older_names(copy, folders):
     "max_seq_length": 64,  # The positions of the model.
     "prompts": (),
     "prompt": "",
+    "similarity": "cosine",
+    "truncate_dim": 0,
   }
+
+
+def convert_and_back(folder, parent):
+  """The folder, a release, and a folder of theirs without task.json."""
+  release, back = str(parent / "release"), parent / "back"
+  huggingface.to_tensorflow(str(folder), release)
+  huggingface.to_huggingface(release, str(back))
+  (back / task_file.NAME).unlink()
+  return folder, release, back
+
+
+def test_vectors_are_cut_after_they_are_scaled(copy, folders, tmp_path):
+  folder = folders[NAMES[0]]
+  edit(copy / PROMPTS, truncate_dim=16)
+  wanted = np.load(folder / "outputs.npz")["vectors"][:, :16]
+  for path in convert_and_back(copy, tmp_path):
+    model = bert.load(path)
+    assert model.task.vector_shape(model.config) == (16,)
+    found = vectors(model(texts_of(folder)))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_products_as_similarity(folders, tmp_path):
+  """Of vectors as they are, not of length 1."""
+  folder = shutil.copytree(folders[NAMES[1]] / "folder", tmp_path / "copy")
+  edit(folder / PROMPTS, similarity_fn_name="dot")
+  wanted = np.load(folders[NAMES[1]] / "outputs.npz")["query"]
+  for path in convert_and_back(folder, tmp_path):
+    texts = texts_of(folders[NAMES[1]])
+    found = text_index.encode(bert.load(path), texts, QUERY_PROMPTS)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_the_default_prompt_is_not_for_search(copy):
+  """As in `encode`, `encode_query` and `encode_document`."""
+  texts = ["the city", "a b"]
+  wanted = bert.load(copy)(["query: " + text for text in texts] + texts)
+  edit(copy / PROMPTS, prompts={"x": "query: "}, default_prompt_name="x")
+  model = bert.load(copy)
+  found = vectors(model(texts))
+  np.testing.assert_allclose(found, vectors(wanted[:2]), rtol=0, atol=1e-6)
+  for names in (QUERY_PROMPTS, DOCUMENT_PROMPTS):
+    found = text_index.encode(model, texts, names)
+    np.testing.assert_allclose(found, vectors(wanted[2:]), rtol=0, atol=1e-6)
+
+
+def test_an_encoder_in_a_folder_of_its_own(copy, folders, tmp_path):
+  """As sentence-transformers wrote it in 2020."""
+  inner = copy / "0_Transformer"
+  inner.mkdir()
+  for path in copy.glob("*.*"):
+    if path.name not in ("modules.json", PROMPTS):
+      path.rename(inner / path.name)
+  modules = json.loads((copy / "modules.json").read_text())
+  modules[0]["path"] = "0_Transformer"
+  (copy / "modules.json").write_text(json.dumps(modules))
+  wanted = np.load(folders[NAMES[0]] / "outputs.npz")["vectors"]
+  for path in convert_and_back(copy, tmp_path):
+    found = vectors(bert.load(path)(texts_of(folders[NAMES[0]])))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
 def _add_dense(copy, noise=0.0):
@@ -222,6 +291,7 @@ def test_another_dense_layer_is_an_error(copy):
 
 POOLING = "1_Pooling/config.json"
 PROMPTS = "config_sentence_transformers.json"
+TRANSFORMER = "sentence_bert_config.json"
 ASYM = [{"type": "models.Asym", "path": ""}]
 
 
@@ -242,6 +312,11 @@ ASYM = [{"type": "models.Asym", "path": ""}]
       "the pooling .* is not supported",
     ),
     (PROMPTS, {"default_prompt_name": "x"}, "there is no prompt 'x'"),
+    (PROMPTS, {"similarity_fn_name": "manhattan"}, "manhattan.* not supported"),
+    (PROMPTS, {"new": True}, f"{PROMPTS}: new=true is not supported; pass ano"),
+    (PROMPTS, {"truncate_dim": -1}, "is damaged .truncate_dim is -1"),
+    (TRANSFORMER, {"query_length": 4}, f"{TRANSFORMER}: query_length=4 is not"),
+    ("2_Normalize/config.json", {"module_input_name": "x"}, "_name=.x. is not"),
     (
       PROMPTS,
       {"prompts": ["x"]},

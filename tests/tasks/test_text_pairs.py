@@ -24,8 +24,8 @@ def test_pairs_of_two_columns(tmp_path):
   path = tmp_path / "x.csv.gz"
   path.write_bytes(gzip.compress(b'q,a\n"Who, then?",Me.\nWhere?,Here.\n'))
   assert text_pairs.read_pairs(str(path), Columns("q", "a")) == [
-    Pair(f"{path}:2", "Who, then?", "Me."),
-    Pair(f"{path}:3", "Where?", "Here."),
+    Pair(f"{path}:2", "Who, then?", "Me.", id="0"),
+    Pair(f"{path}:3", "Where?", "Here.", id="1"),
   ]
   path.write_bytes(gzip.compress("q,a\nDüne?,Ja.\n".encode("cp1252")))
   columns = Columns("q", "a", encoding="cp1252")
@@ -53,7 +53,7 @@ def test_hard_negatives(tmp_path):
 
 
 def test_scores_and_labels(tmp_path):
-  rows = [{"text_a": "a", "text_b": "b", "s": "4.5", "l": "1"}]
+  rows = [{"text_a": "a", "text_b": "b", "s": "4.5", "l": "1", "id": "a7"}]
   path = write(tmp_path / "x.tsv", rows)
   for columns, score in (
     (Columns(score_column="s"), 4.5),
@@ -62,6 +62,7 @@ def test_scores_and_labels(tmp_path):
     assert text_pairs.read_pairs(path, columns)[0].score == score
     (unscored,) = text_pairs.read_pairs(path, columns, "test")
     assert unscored.score is None
+    assert unscored.id == "a7"
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,7 @@ def test_the_corpus_of_pairs_is_their_second_texts():
   assert found.queries == ["q", "r"]
   assert found.corpus == ["x", "y", "z"]
   assert found.relevant == [{0: 1.0, 1: 1.0}, {1: 1.0}]
+  assert found.left_out == [-1, -1]
 
 
 QUERIES = [{"_id": "q1", "text": "Who?"}, {"_id": "q2", "text": "Where?"}]
@@ -126,18 +128,28 @@ def test_the_layout_of_beir(tmp_path):
   assert found.queries == ["Where?"]  # The other has no relevant document.
   assert found.corpus == ["Me.", "Map Here."]
   assert found.relevant == [{1: 2.0}]
+  assert found.ids == ["q2"]
+
+
+def test_equal_ids_and_missing_documents(tmp_path, caplog):
+  """The query's own document is left out; a missing one counts."""
+  corpus = [*CORPUS, {"_id": "q1", "text": "Who?"}]
+  named = (("q1", "d1"), ("q1", "d9"), ("q2", "d8"))
+  qrels = [{"query-id": q, "corpus-id": d, "score": "1"} for q, d in named]
+  found = read(tmp_path, corpus=corpus, qrels=qrels)
+  assert found.left_out == [2, -1]
+  assert found.relevant == [{0: 1.0, 3: 1.0}, {4: 1.0}]
+  path = tmp_path / "qrels.tsv"
+  assert f"documents of 2 rows of {path}, which count" in caplog.text
+  assert f"the first is {path}:3 ('d9')" in caplog.text
 
 
 @pytest.mark.parametrize(
   ("changes", "wanted"),
   [
     (
-      {"qrels": [{**QRELS[0], "corpus-id": "d9"}]},
-      "qrels.tsv:2: .*corpus.jsonl has no _id 'd9'; correct the row",
-    ),
-    (
       {"qrels": [{**QRELS[0], "query-id": "x"}]},
-      "queries.jsonl has no _id 'x'",
+      "qrels.tsv:2: .*queries.jsonl has no _id 'x'; correct the row",
     ),
     (
       {"qrels": [{"query-id": "q", "score": "1"}]},

@@ -7,9 +7,10 @@ read_retrieval("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from bert.data import tables
+from bert.data import files, tables
 from bert.tasks.classification.label_types import as_number
 
 
@@ -21,14 +22,7 @@ class Pair(NamedTuple):
   text_b: str
   negatives: tuple[str, ...] = ()  # hard negatives of `text_a`
   score: float | None = None  # None if all pairs are positive
-
-  def after(self, query: str, document: str) -> Pair:
-    """The pair with a prompt before its first text, and one before others."""
-    return self._replace(
-      text_a=query + self.text_a,
-      text_b=document + self.text_b,
-      negatives=tuple(document + text for text in self.negatives),
-    )
+  id: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +45,8 @@ class Columns:
 def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
   """The pairs of a table, with scores or labels except for "test".
 
-  Only "train" has negatives.
+  Only "train" has negatives. The id of a pair is in the column "id", or else
+  the number of its row, from 0.
   """
   table = tables.read_table(
     path, columns.header, columns.delimiter, columns.encoding
@@ -71,19 +66,28 @@ def read_pairs(path: str, columns: Columns, split: str = "train") -> list[Pair]:
   numbers, is_label = [], columns.label_column is not None
   if split != "test":
     numbers = [*indices("score_column"), *indices("label_column")]
-  pairs = []
+  pairs, id_index = [], table.find_column("id")
   for row, line in zip(table.rows, table.lines, strict=True):
     where = f"{path}:{line}"
+    own_id = None if id_index is None else tables.as_text(row[id_index])
     pair = Pair(
       where,
       *(tables.text_of(row[i], f"{where}: {flag}") for i, flag in texts),
       negatives=tuple(_negatives(row, negatives, where)),
+      id=own_id or str(len(pairs)),
     )
     for index, flag in numbers:
       score = score_of(row[index], f"{where}: {flag}", is_label)
       pair = pair._replace(score=score)
     pairs.append(pair)
   return pairs
+
+
+def check_has_right(pairs: Sequence[Pair], path: str) -> None:
+  """Raises UserError if all pairs of a table have the label 0."""
+  is_right = any(pair.score != 0 for pair in pairs)
+  remedy = "add pairs of texts that belong together"
+  files.check_holds(is_right, path, "pair with the label 1", remedy)
 
 
 def _negatives(row, indices, where):

@@ -28,6 +28,7 @@ class Training:
   # The loss is the mean over the vectors cut to each of these sizes (Kusupati
   # et al. 2022); none for whole vectors.
   dimensions: tuple[int, ...] = ()
+  batch_size: int = 32
 
 
 def check(training: Training, pairs: Sequence[data.Pair], size: int) -> None:
@@ -38,19 +39,25 @@ def check(training: Training, pairs: Sequence[data.Pair], size: int) -> None:
       f"--dimensions: {wrong[0]} is not from 1 to {size}, the size of the "
       f"vectors; pass smaller sizes"
     )
-  if problem := _problem_of(training.loss, pairs):
+  if problem := _problem_of(training, pairs):
     raise UserError(f"--loss={training.loss} {problem}")
 
 
-def _problem_of(loss, pairs):
+def _problem_of(training, pairs):
   """Why pairs do not suit a loss, with the remedy; or None."""
-  scores = [pair.score for pair in pairs]
+  loss, scores = training.loss, [pair.score for pair in pairs]
   if loss == "ranking":
     if set(scores) <= {None, 0.0, 1.0}:
       return None
     return "reads no scores; pass --loss=cosent, or --label_column"
   if scores[0] is None:
     return "needs --score_column or --label_column; pass one"
+  for flag, is_given in (
+    ("negative_column", any(pair.negatives for pair in pairs)),
+    ("both_directions", training.both_ways),
+  ):
+    if is_given:
+      return f"does not use --{flag}; omit it, or train by --loss=ranking"
   wrong = [pair for pair in pairs if not 0 <= pair.score <= 1]
   if loss == "cosine" and wrong:
     return (
@@ -58,6 +65,21 @@ def _problem_of(loss, pairs):
       f"{wrong[0].score:g}; divide all scores by {max(scores):g}, or pass "
       f"--loss=cosent, which reads only their order"
     )
+  return None
+
+
+def why_nothing_is_learnt(
+  training: Training, pairs: Sequence[data.Pair]
+) -> str | None:
+  """Why nothing can be learnt from pairs; None if something can."""
+  if any(pair.negatives for pair in pairs):
+    return None
+  if training.loss != "cosine" and min(training.batch_size, len(pairs)) == 1:
+    return "a batch has a single pair; raise --train_batch_size"
+  columns = ("text_a", "text_b") if training.loss == "ranking" else ("score",)
+  for column in columns:
+    if len({getattr(pair, column) for pair in pairs}) == 1:
+      return f"all pairs have the same {column}; add other pairs"
   return None
 
 
@@ -121,8 +143,8 @@ def ranking(
   """In-batch negatives: each text must find its partner among all (scalar).
 
   The cross-entropy of a softmax over the partners of all rows, and all hard
-  negatives (Henderson et al. 2017, section 4). Candidates that equal the
-  partner, or are another partner of the same text, are excluded.
+  negatives (Henderson et al. 2017, section 4). A candidate is excluded if a row
+  of the batch pairs it with the text, or if it is the text itself.
 
   Args:
     vectors: float [B, 2 + N, D]: of the text, its partner, and N negatives.
@@ -130,37 +152,44 @@ def ranking(
     scale, both_ways: see `Training`; the mean of both ways counts.
     is_labeled: see `compute`. The texts of other rows are not candidates.
   """
+  if is_labeled is not None:
+    text_ids *= tf.cast(is_labeled, text_ids.dtype)[:, tf.newaxis]
   queries, partners = vectors[:, 0], vectors[:, 1]
-  query_ids, partner_ids = text_ids[:, 0], text_ids[:, 1]
   negatives = tf.reshape(vectors[:, 2:], [-1, vectors.shape[-1]])
   negative_ids = tf.reshape(text_ids[:, 2:], [-1])
-  is_own = tf.eye(tf.shape(queries)[0], dtype=tf.bool)
-  same_query, same_partner = (
-    ids[:, tf.newaxis] == ids for ids in (query_ids, partner_ids)
-  )
-  excluded = (same_query | same_partner) & ~is_own
-  if is_labeled is not None:
-    excluded |= (is_labeled == 0) & ~is_own
-  no_negative = partner_ids[:, tf.newaxis] == negative_ids
-  no_negative |= negative_ids == 0
-  loss = _softmax_loss(
-    scale
-    * tf.matmul(queries, tf.concat([partners, negatives], 0), False, True),
-    tf.concat([excluded, no_negative], axis=1),
-    is_labeled,
-  )
+  candidates = tf.concat([partners, negatives], axis=0)
+  candidate_ids = tf.concat([text_ids[:, 1], negative_ids], axis=0)
+  logits = scale * tf.matmul(queries, candidates, transpose_b=True)
+  excluded = _no_negatives(text_ids, text_ids[:, 0], candidate_ids)
+  loss = _softmax_loss(logits, excluded, is_labeled)
   if not both_ways:
     return loss
-  backward = scale * tf.matmul(partners, queries, transpose_b=True)
-  return (loss + _softmax_loss(backward, excluded, is_labeled)) / 2.0
+  logits = scale * tf.matmul(partners, queries, transpose_b=True)
+  excluded = _no_negatives(text_ids, text_ids[:, 1], text_ids[:, 0])
+  return (loss + _softmax_loss(logits, excluded, is_labeled)) / 2.0
+
+
+def _no_negatives(text_ids, ids, candidate_ids):
+  """Which candidates are no negatives of texts: bool [B, C]; see `ranking`."""
+  first, second = text_ids[:, 0], text_ids[:, 1]
+  ones = tf.concat([first, second], axis=0)  # Each pair, in both orders.
+  others = tf.concat([second, first], axis=0)
+  pairs = _equal(ids, ones), _equal(others, candidate_ids)
+  is_paired = tf.matmul(*(tf.cast(x, tf.float32) for x in pairs)) > 0
+  return is_paired | _equal(ids, candidate_ids) | (candidate_ids == 0)
+
+
+def _equal(a, b):
+  """Whether a[i] == b[j], bool [A, B]."""
+  return a[:, tf.newaxis] == b
 
 
 def _softmax_loss(logits, excluded, is_labeled):
   """The mean cross-entropy; candidate i is the target of row i."""
+  rows, columns = (tf.range(tf.shape(logits)[axis]) for axis in (0, 1))
+  excluded &= ~_equal(rows, columns)
   logits += tf.where(excluded, layers.MASKED_SCORE, 0.0)
-  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    labels=tf.range(tf.shape(logits)[0]), logits=logits
-  )
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(rows, logits)
   return _mean(losses, is_labeled)
 
 

@@ -16,9 +16,10 @@ class Query(NamedTuple):
 
   text: str
   corpus: Sequence[str]  # all documents
-  relevant: Mapping[int, float]  # grades of relevant documents, by number
+  relevant: Mapping[int, float]  # see `retrieval.Retrieval`
   scores: np.ndarray  # cosines of the best documents, best first
   documents: np.ndarray  # numbers of these documents
+  id: str
 
   @property
   def rank(self) -> int | None:
@@ -28,7 +29,7 @@ class Query(NamedTuple):
 
 
 class Scored(NamedTuple):
-  """A pair with `text_a`, `text_b` and `score`, and its cosine."""
+  """A pair with `id`, `text_a`, `text_b` and `score`, and its cosine."""
 
   pair: Any
   cosine: float
@@ -54,12 +55,15 @@ def _queries(title, queries, count):
   rows = []
   for query in queries[:_MAX_ROWS]:
     best = max(query.relevant, key=query.relevant.get)
-    cells = [query.text, query.corpus[best], query.corpus[query.documents[0]]]
+    is_missing = best >= len(query.corpus)
+    relevant = "(not in the corpus)" if is_missing else query.corpus[best]
+    cells = [query.text, relevant, query.corpus[query.documents[0]]]
     rank = str(query.rank or f"> {len(query.documents)}")
-    rows.append([html.row_head(rank), *map(_text, cells)])
+    name = training_page.text_cell(query.id)
+    rows.append([html.row_head(rank), name, *map(_text, cells)])
   which = "a relevant" if title == "Hits" else "no relevant"
   text = f"{len(queries):,} of {count:,} queries find {which} document first"
-  names = ["rank", "query", "relevant document", "first document"]
+  names = ["rank", "id", "query", "relevant document", "first document"]
   return training_page.examples_table(title, text, names, rows, len(queries))
 
 
@@ -74,13 +78,14 @@ def _pairs(scored):
     [
       html.number_cell(scored[index].pair.score, 2),
       html.number_cell(scored[index].cosine, 3),
+      training_page.text_cell(scored[index].pair.id),
       _text(scored[index].pair.text_a),
       _text(scored[index].pair.text_b),
     ]
     for index in order[:_MAX_ROWS]
   ]
   text = "Pairs whose ranks by score and by cosine differ most"
-  names = ["#score", "#cosine", "text A", "text B"]
+  names = ["#score", "#cosine", "id", "text A", "text B"]
   return training_page.examples_table("Pairs", text, names, rows, len(scored))
 
 

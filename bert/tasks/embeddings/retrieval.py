@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from absl import logging
 
-from bert.contract import ops
 from bert.contract.task import Evaluation
 from bert.data import files, tables
 from bert.data.top_k import Best
-from bert.errors import UserError, shortened
+from bert.errors import UserError, plural, shortened
 from bert.tasks.embeddings import data, page
 
 # Names of the columns of BEIR's files; a corpus may also have titles.
@@ -23,8 +23,6 @@ _QRELS = ("query-id", "corpus-id", "score")
 
 RECALLS = (1, 5, 10, 100)
 METRICS = (*("mrr_at_10", "ndcg_at_10"), *(f"recall_at_{k}" for k in RECALLS))
-
-Vectors = Mapping[str, np.ndarray]  # From a text to its vector [D].
 
 # Numbers of queries and of documents that are compared at a time.
 _QUERIES, _DOCUMENTS = 256, 16384
@@ -39,15 +37,11 @@ class Retrieval:
 
   queries: Sequence[str]
   corpus: Sequence[str]
-  relevant: Sequence[Mapping[int, float]]  # grades by index in the corpus
-
-  def after(self, query: str, document: str) -> Retrieval:
-    """The same with prompts before queries and documents."""
-    return Retrieval(
-      [query + text for text in self.queries],
-      [document + text for text in self.corpus],
-      self.relevant,
-    )
+  # Grades by index in the corpus; larger indices are of missing documents.
+  relevant: Sequence[Mapping[int, float]]
+  ids: Sequence[str]  # of the queries
+  # The index of the document to leave out for each query, with its id, or -1.
+  left_out: Sequence[int]
 
 
 @dataclasses.dataclass
@@ -64,41 +58,54 @@ def of_pairs(pairs: Sequence[data.Pair]) -> Retrieval:
   The second texts of pairs with the label 0 are in the corpus, too. Several
   pairs with the same first text are one query.
   """
-  corpus = {}
-  relevant = {}
+  corpus, relevant, ids = {}, {}, {}
   for pair in pairs:
     index = corpus.setdefault(pair.text_b, len(corpus))
     if pair.score != 0:
       relevant.setdefault(pair.text_a, {})[index] = 1.0
-  return Retrieval(list(relevant), list(corpus), list(relevant.values()))
+      ids.setdefault(pair.text_a, pair.id)
+  columns = map(list, (relevant, corpus, relevant.values(), ids.values()))
+  return Retrieval(*columns, left_out=[-1] * len(ids))
 
 
 def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
-  """A test set in the layout of BEIR; queries without qrels are left out."""
+  """A test set in the layout of BEIR; queries without qrels are left out.
+
+  As in BEIR, a document is no result of the query with its id, and documents
+  that the corpus lacks count as relevant.
+  """
   queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
   numbers = {name: number for number, name in enumerate(corpus)}
-  relevant = {}
+  relevant, missing = {}, []
   table = _table(qrels_file, _QRELS)
   for where, row in table.named_rows():
     ids = [tables.text_of(row[name], f"{where}: {name}") for name in _QRELS[:2]]
-    for name, texts_by_id, file in zip(
-      ids, (queries, corpus), (queries_file, corpus_file), strict=True
-    ):
-      if name not in texts_by_id:
-        raise UserError(
-          f"{where}: {file} has no _id {shortened(name)!r}; correct the row, "
-          f"or remove it"
-        )
+    if ids[0] not in queries:
+      raise UserError(
+        f"{where}: {queries_file} has no _id {shortened(ids[0])!r}; correct "
+        f"the row, or remove it"
+      )
     grade = data.score_of(row["score"], f"{where}: score")
     if grade > 0:
-      relevant.setdefault(ids[0], {})[numbers[ids[1]]] = grade
+      if ids[1] not in corpus:
+        missing.append(f"{where} ({shortened(ids[1])!r})")
+      number = numbers.setdefault(ids[1], len(numbers))
+      relevant.setdefault(ids[0], {})[number] = grade
   what = "row with a score above 0"
   remedy = "pass the ids of relevant documents"
   files.check_holds(relevant, qrels_file, what, remedy)
+  if missing:
+    logging.warning(
+      "%s lacks the documents of %s of %s, which count as not found; the first "
+      "is %s",
+      *(corpus_file, plural(len(missing), "row"), qrels_file, missing[0]),
+    )
   return Retrieval(
     [queries[name] for name in relevant],
     list(corpus.values()),
     list(relevant.values()),
+    list(relevant),
+    [numbers[name] if name in corpus else -1 for name in relevant],
   )
 
 
@@ -161,28 +168,17 @@ def metrics_of(queries: Sequence[page.Query]) -> dict[str, float]:
 
 
 def find(
-  vectors: Vectors, searched: Retrieval, size: int | None = None
+  searched: Retrieval, queries: np.ndarray, corpus: np.ndarray
 ) -> list[page.Query]:
-  """The search results of each query, by the vectors of texts cut to a size."""
-  texts = searched.queries, searched.corpus
-  queries, corpus = (_unit_vectors(vectors, part, size) for part in texts)
-  hits = top_k(queries, corpus, max(RECALLS))
-  rows = zip(searched.queries, searched.relevant, hits, strict=True)
-  return [
-    page.Query(text, searched.corpus, relevant, *hits_of_query)
-    for text, relevant, hits_of_query in rows
-  ]
-
-
-def _unit_vectors(vectors, texts, size=None):
-  """The vectors of texts [N, D], cut to a size and scaled to length 1."""
-  return ops.unit_length(np.stack([vectors[text][:size] for text in texts]))
-
-
-def cosines(
-  vectors: Vectors, pairs: Sequence[data.Pair], size: int | None = None
-) -> np.ndarray:
-  """The cosine of the texts of each pair, [N]; `vectors` are cut to a size."""
-  columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)
-  first, second = (_unit_vectors(vectors, texts, size) for texts in columns)
-  return np.sum(first * second, axis=1)
+  """The search results of each query, by the vectors of all texts, [N, D]."""
+  most, answered = max(RECALLS), []
+  for text, relevant, name, left_out, (scores, numbers) in zip(
+    *(searched.queries, searched.relevant, searched.ids, searched.left_out),
+    top_k(queries, corpus, most + 1),
+    strict=True,
+  ):
+    stays = np.flatnonzero(numbers != left_out)[:most]
+    hits = scores[stays], numbers[stays]
+    query = page.Query(text, searched.corpus, relevant, *hits, name)
+    answered.append(query)
+  return answered

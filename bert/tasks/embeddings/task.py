@@ -41,6 +41,7 @@ from bert.tasks.embeddings.vectors import (
   QUERY_PROMPTS,
   VectorSettings,
   VectorTask,
+  comparable,
 )
 
 # Names of the rows' features: the ids of the texts [T], and the score.
@@ -83,20 +84,19 @@ class EmbeddingTask(VectorTask):
       settings.prompt_text(settings.prompt_of(*names))
       for names in (QUERY_PROMPTS, DOCUMENT_PROMPTS)
     ]
-    self._pairs = {
-      split: [pair.after(*self._prompts) for pair in of_split]
-      for split, of_split in (pairs or {}).items()
-    }
-    # These get their prompts in `rows`, because a teacher has others.
-    train = self._pairs["train"] = list((pairs or {}).get("train", ()))
+    self._pairs = dict(pairs or {})
+    train = self._pairs["train"] = list(self._pairs.get("train", ()))
     if self.training.loss == "ranking":
       train[:] = [pair for pair in train if pair.score != 0]
     dev = self._pairs.get("dev", ())
-    self._is_scored = not {pair.score for pair in dev} <= {None, 0.0, 1.0}
-    self._retrieval = searched and searched.after(*self._prompts)
-    if dev and not self._is_scored:
+    scores = {pair.score for pair in dev}
+    self._retrieval = searched
+    if dev and scores <= {None, 0.0, 1.0}:
       self._retrieval = retrieval.of_pairs(dev)
-    self.metrics = ("spearman",) if self._is_scored else retrieval.METRICS
+    self._is_scored = len(scores) > 1 or bool(dev and not self._retrieval)
+    self.metrics = retrieval.METRICS if self._retrieval or not dev else ()
+    if self._is_scored:
+      self.metrics += ("spearman",)
     counts = (len(pair.negatives) for pair in train)
     self._num_texts = 2 + max(counts, default=0)
     self._ids = {}  # text -> id, in training
@@ -118,15 +118,21 @@ class EmbeddingTask(VectorTask):
       flags.scale,
       flags.both_directions,
       tuple(map(int, flags.dimensions)),
+      flags.train_batch_size,
     )
-    if "train" in pairs:
-      embedding_losses.check(training, pairs["train"], model.config.hidden_size)
+    for split, part in pairs.items():
+      if split == "dev" or training.loss == "ranking":  # Others read 0, too.
+        data.check_has_right(part, paths[split])
     searched = None
     if "dev" in splits and "dev" not in pairs:
       searched = retrieval.read(*(flags[name] for name in retrieval.FILES))
       paths["dev"] = flags.qrels_file
     settings = _settings_of_run(flags, model)
-    return cls(settings, model.tokenizer, pairs, searched, training, paths)
+    task = cls(settings, model.tokenizer, pairs, searched, training, paths)
+    if "train" in pairs:
+      (size,) = task.vector_shape(model.config)
+      embedding_losses.check(training, pairs["train"], size)
+    return task
 
   # Data.
 
@@ -135,31 +141,35 @@ class EmbeddingTask(VectorTask):
     pairs = self._pairs.get(split, ())
     if split == "train":
       return {"": pairs}
-    texts = [text for pair in pairs for text in (pair.text_a, pair.text_b)]
+    columns = [pair.text_a for pair in pairs], [pair.text_b for pair in pairs]
     if split == "dev" and self._retrieval:
-      texts += [*self._retrieval.queries, *self._retrieval.corpus]
+      columns[0].extend(self._retrieval.queries)
+      columns[1].extend(self._retrieval.corpus)
+    prompts = zip(self._prompts, columns, strict=True)
+    texts = (prompt + text for prompt, column in prompts for text in column)
     return {"": list(dict.fromkeys(texts))}
 
   def texts(self, rows: RowSet) -> Iterator[tuple[str, Sequence[str]]]:
     for pair in self._pairs.get(rows.split, ()):
-      if rows.split == "train":
-        pair = pair.after(*self._prompts)
       yield pair.where, (pair.text_a, pair.text_b)
 
   def log_data(self, row_sets: Mapping[str, Sequence[RowSet]]) -> None:
-    """Logs the number of pairs."""
+    """Logs the number of pairs, and a warning if they teach nothing."""
     if train := self._pairs["train"]:
       negatives = sum(len(pair.negatives) for pair in train)
       counts = plural(len(train), "pair"), plural(negatives, "hard negative")
       logging.info("Training on %s with %s", *counts)
+      problem = embedding_losses.why_nothing_is_learnt(self.training, train)
+      if problem and not self.distillation:
+        logging.warning("Nothing can be learnt: %s", problem)
 
   def rows(self, example: Pair | str, is_training: bool) -> list[dict]:
     """The row of a pair, with sequences [T, S]; or of a text, with [S]."""
     if isinstance(example, str):
       return [self.text_row(example)]
-    pair = example.after(*self._prompts)
-    others = [pair.text_b, *pair.negatives] if example.text_b else []
-    texts = [pair.text_a, *others]
+    query, document = self._prompts
+    others = [example.text_b, *example.negatives] if example.text_b else []
+    texts = [query + example.text_a, *(document + text for text in others)]
     length = self.settings.max_seq_length
     row = {name: [] for name in records.SEQUENCES}
     for text in texts:
@@ -260,16 +270,31 @@ class EmbeddingTask(VectorTask):
     results, hits, scored = {}, [], []
     if self._is_scored:
       pairs = self._pairs["dev"]
-      cosines = retrieval.cosines(vectors, pairs, size)
+      cosines = self._cosines(vectors, pairs, size)
       scores = [pair.score for pair in pairs]
       results["spearman"] = metrics.spearman(scores, cosines)
       scored = list(map(page.Scored, pairs, cosines.tolist()))
     if self._retrieval:
-      hits = retrieval.find(vectors, self._retrieval, size)
-      results |= retrieval.metrics_of(hits)
+      searched = self._retrieval
+      columns = searched.queries, searched.corpus
+      sides = self._comparable(vectors, columns, size)
+      hits = retrieval.find(searched, *sides)
+      results = retrieval.metrics_of(hits) | results
     results = {f"eval_{name}": value for name, value in results.items()}
     counts = {"queries": len(hits)} if hits else {"pairs": len(scored)}
     return Ranked(results, counts=counts, found=hits, scored=scored)
+
+  def _comparable(self, vectors, columns, size=None):
+    """Yields comparable vectors of queries and of documents, cut to a size."""
+    for prompt, texts in zip(self._prompts, columns, strict=True):
+      part = np.stack([vectors[prompt + text][:size] for text in texts])
+      yield comparable(part, self.settings)
+
+  def _cosines(self, vectors, pairs, size=None):
+    """The similarity of the texts of each pair, [N]."""
+    columns = zip(*((pair.text_a, pair.text_b) for pair in pairs), strict=True)
+    first, second = self._comparable(vectors, columns, size)
+    return np.sum(first * second, axis=1)
 
   def write(
     self, folder: str, rows: RowSet, answers: Iterable[np.ndarray]
@@ -279,10 +304,11 @@ class EmbeddingTask(VectorTask):
     pairs = self._pairs["test"]
     path = os.path.join(folder, "test_predictions.jsonl")
     with files.open_atomic(path, "w") as writer:
-      cosines = retrieval.cosines(vectors, pairs)
+      cosines = self._cosines(vectors, pairs)
       for pair, cosine in zip(pairs, cosines, strict=True):
-        fields = {"text_a": pair.text_a, "text_b": pair.text_b}
-        fields["similarity"] = round(float(cosine), 6)
+        texts = {"text_a": pair.text_a, "text_b": pair.text_b}
+        similarity = round(float(cosine), 6)
+        fields = {"id": pair.id, **texts, "similarity": similarity}
         writer.write(json.dumps(fields, ensure_ascii=False) + "\n")
     logging.info("%s: %s", path, plural(len(pairs), "line"))
 
@@ -293,12 +319,15 @@ def _settings_of_run(flags, model):
   folder = model.folder
   if not folder or task_file.read(folder)[0] != VectorTask.kind:
     trained = dataclasses.replace(trained, pooling="mean", normalize=True)
+  if flags.do_train and trained.similarity != "cosine":
+    logging.warning("Training compares cosines, unlike %s", folder)
+    trained = dataclasses.replace(trained, similarity="cosine")
   prompts = dict(trained.prompts)
   for name in ("query", "document"):
     if f"{name}_prompt" in flags.given:
       prompts[name] = flags[f"{name}_prompt"]
   return dataclasses.replace(
     trained,
-    prompts=tuple((name, text) for name, text in prompts.items() if text),
+    prompts=tuple(prompts.items()),
     **flags.given_of(("max_seq_length", "pooling", "normalize")),
   )

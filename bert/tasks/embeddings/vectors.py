@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import modeling
 import tokenization
+from bert.contract.ops import unit_length
 from bert.contract.task import Field, Settings, Task
 from bert.data import records, sequences
 from bert.errors import UserError, check_known
@@ -29,6 +30,7 @@ POOLINGS = ("none", "cls", "pooled", "mean", "max", "mean_sqrt_len")
 LAYER_COMBINATIONS = ("last", "concat", "mean")
 LONG_TEXT = ("head", "mean_windows")
 DTYPES = ("float32", "float16")
+SIMILARITIES = ("cosine", "dot")
 
 # Names of the prompts of queries, and of documents, by preference.
 QUERY_PROMPTS = ("query",)
@@ -71,6 +73,9 @@ class VectorSettings(Settings):
   # How pooling combines the layers of a token. "concat" keeps their order.
   layer_combination: str = "last"
   normalize: bool = False  # with pooling, to length 1; zeros stay zeros
+  # A pooled vector is cut to this size after normalization; 0: it is not cut.
+  truncate_dim: int = 0
+  similarity: str = "cosine"  # of pooled vectors, in search
   # from mean, max and mean_sqrt_len; a text without other tokens gets zeros
   exclude_special: bool = False
   # With "mean_windows", the vector of a token is from the window with most
@@ -88,10 +93,18 @@ class VectorSettings(Settings):
       ("layer_combination", LAYER_COMBINATIONS),
       ("long_text", LONG_TEXT),
       ("dtype", (*DTYPES, "float64")),
+      ("similarity", SIMILARITIES),
     ):
       value = getattr(self, name)
       check_known(f"--{name}={value}", value, choices)
+    if self.truncate_dim < 0:
+      raise ValueError(f"truncate_dim is {self.truncate_dim}")
     self.prompt_text()
+
+  @property
+  def has_prompts(self) -> bool:
+    """Whether any prompt has a text."""
+    return any(dict(self.prompts).values())
 
   def prompt_text(self, name: str = "") -> str:
     """The text of a prompt; without a name, that of `prompt`."""
@@ -129,7 +142,7 @@ class VectorTask(Task):
     self.needs_pooler = self.settings.pooling == "pooled"
     if self.needs_pooler:
       self.settings = dataclasses.replace(self.settings, layers=())
-    if self.settings.prompts:
+    if self.settings.has_prompts:
       self.inputs = (*self.inputs, Field("prompt", default=""))
 
   def vector_shape(self, config: modeling.BertConfig) -> tuple[int, ...]:
@@ -137,8 +150,9 @@ class VectorTask(Task):
     size, count = config.hidden_size, len(self.settings.layers)
     if not self.is_pooled:
       return (count, size)
-    joins = self.settings.layer_combination == "concat"
-    return (size * count if joins else size,)
+    if self.settings.layer_combination == "concat":
+      size *= count
+    return (min(size, self.settings.truncate_dim or size),)
 
   def example(self, text: str, text_b: str = "", prompt: str = "") -> _Read:
     """The example of a text or a pair, after the text of a prompt by name."""
@@ -219,6 +233,8 @@ class VectorTask(Task):
       vectors = ops.pool(tokens, self._counted(features), settings.pooling)
     if settings.normalize:
       vectors = ops.unit_length(vectors)
+    if settings.truncate_dim:
+      vectors = ops.first(vectors, settings.truncate_dim)
     return {"vectors": vectors}
 
   def _counted(self, features):
@@ -262,6 +278,12 @@ class VectorTask(Task):
     if self.is_pooled:
       return {"vector": answer.vector}
     return {"tokens": answer.tokens, "vectors": answer.values}
+
+
+def comparable(vectors: np.ndarray, settings: Settings) -> np.ndarray:
+  """The vectors, scaled so that products are similarities by the settings."""
+  is_dot = getattr(settings, "similarity", None) == "dot"
+  return vectors if is_dot else unit_length(vectors)
 
 
 def align(
