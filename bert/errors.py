@@ -119,6 +119,16 @@ def check_known(what: str, value: str, known: Collection[str]) -> None:
     raise UserError(f"{what} is not {problem}")
 
 
+def unsupported(
+  path: str, name: str, value: object, *known: object
+) -> UserError:
+  """The error of a setting in a model's file, for the caller to raise."""
+  return UserError(
+    f"{path}: {name}={shortened(repr(value))} is not supported; pass a model "
+    f"with {name}={' or '.join(map(str, known))}"
+  )
+
+
 def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
   """Imports a module of an optional package, which `requirements` lists.
 

@@ -11,6 +11,7 @@ import collections
 import contextlib
 import functools
 
+from bert import strict_json
 from bert.errors import UserError, shortened
 from bert.pieces import WORD_START, SpecialPieces, read_file
 
@@ -25,13 +26,20 @@ class JsonTokenizer:
     self._path = path
     self._content = read_file(path)
     self._tokenizer = self._parse()
-    vocab = self._tokenizer.get_vocab().items()
-    self.vocab = collections.OrderedDict(
-      sorted(vocab, key=lambda pair: pair[1])
-    )
-    self._pieces = {index: piece for piece, index in self.vocab.items()}
     self.special, self.unk_token = self._find_special()
     self._tokenizer.encode_special_tokens = True
+    self.vocab = collections.OrderedDict(
+      sorted(self._read_vocab().items(), key=lambda pair: pair[1])
+    )
+
+  def _read_vocab(self):
+    """The ids of the pieces, of a repeated one that which texts get."""
+    vocab = self._tokenizer.get_vocab()
+    used = self._tokenizer.encode("").ids
+    unknown = strict_json.loads(self._content)["model"].get("unk_id")
+    for index in used if unknown is None else [*used, unknown]:
+      vocab[self._tokenizer.id_to_token(index)] = index
+    return vocab
 
   def _parse(self):
     import tokenizers
@@ -70,7 +78,8 @@ class JsonTokenizer:
         f"pass the tokenizer.json of a model of BERT's family"
       )
     with self._readable():
-      cls, sep = (self._pieces[index] for index in single.ids)
+      pieces = map(self._tokenizer.id_to_token, single.ids)
+      cls, sep = filter(None, pieces)
     added = self._tokenizer.get_added_tokens_decoder().values()
     by_role = {
       token.content.strip("[]<>").lower(): token.content
@@ -101,7 +110,7 @@ class JsonTokenizer:
 
   def _split(self, tokenizer, text):
     encoded = tokenizer.encode(text, add_special_tokens=False)
-    return [self._pieces[index] for index in encoded.ids]
+    return list(map(tokenizer.id_to_token, encoded.ids))
 
   def offsets(self, text: str) -> list[tuple[int, int]]:
     """Start and end in `text` of each piece; see `FullTokenizer.offsets`."""

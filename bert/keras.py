@@ -125,12 +125,13 @@ class Encoder(keras.layers.Layer):
   """BERT as a layer, with weights that Keras trains and saves.
 
   In training (`training=True`), it applies dropout, with other masks in each
-  call.
+  call. The weights are float32; `dtype`, by default Keras's global policy,
+  decides the precision of the layers, as "mixed_bfloat16" does.
 
   Args:
     folder: the folder or name of a model, as for `bert.load`.
     config: the fields of a BertConfig, for new weights instead of a folder.
-    precision: see `modeling.BertModel`.
+    precision: instead of `dtype`; "bfloat16" is short for "mixed_bfloat16".
     seed: determines the dropout masks.
   """
 
@@ -138,10 +139,13 @@ class Encoder(keras.layers.Layer):
     self,
     folder: str | os.PathLike | None = None,
     config: Mapping[str, object] | None = None,
-    precision: str = "float32",
+    precision: str | None = None,
     seed: int = 1,
     **kwargs,
   ):
+    if precision:
+      is_mixed = precision != "float32"
+      kwargs["dtype"] = f"mixed_{precision}" if is_mixed else precision
     super().__init__(**kwargs)
     weights = {}
     if config is None:
@@ -157,7 +161,7 @@ class Encoder(keras.layers.Layer):
     else:
       self.config = modeling.BertConfig.from_dict(config)
       shapes = modeling.variable_shapes(self.config)
-    self.precision, self.seed = precision, seed
+    self.seed = seed
     self._named = {
       name: self._add(name, shape, weights.get(name))
       for name, shape in shapes.items()
@@ -181,8 +185,24 @@ class Encoder(keras.layers.Layer):
       deviation = self.config.initializer_range
       initializer = keras.initializers.TruncatedNormal(stddev=deviation)
     return self.add_weight(
-      shape, initializer, "float32", name=name.replace("/", ".")
+      shape,
+      initializer,
+      "float32",
+      autocast=False,  # The model casts what its precision asks for.
+      name=name.replace("/", "."),
     )
+
+  def __call__(self, inputs, *args, **kwargs):
+    """`call`, with inputs that are checked before Keras changes the error."""
+    names, given = saved_model.SEQUENCES, type(inputs).__name__
+    if isinstance(inputs, Mapping):
+      given = ", ".join(inputs)
+    if not isinstance(inputs, Mapping) or not inputs.keys() >= {*names}:
+      raise UserError(
+        f"an Encoder reads a dict of {', '.join(names)}, not {given}; pass the "
+        f"output of Preprocess, or these names"
+      )
+    return super().__call__(inputs, *args, **kwargs)
 
   def call(
     self, inputs: Mapping[str, tf.Tensor], training: bool = False
@@ -190,9 +210,9 @@ class Encoder(keras.layers.Layer):
     """The vectors of a batch of inputs, int32 [B, S]; see `Preprocess`.
 
     Returns:
-      `pooled_output` and `default`, float [B, H], which are equal;
-      `sequence_output`, float [B, S, H]; `encoder_outputs`, a list of the
-      outputs of the layers.
+      `pooled_output` and `default`, [B, H], which are equal;
+      `sequence_output`, [B, S, H]; `encoder_outputs`, a list of the outputs of
+      the layers; all of the layer's `compute_dtype`.
     """
     ids, mask, segments = (inputs[name] for name in saved_model.SEQUENCES)
     with self._store:
@@ -202,12 +222,14 @@ class Encoder(keras.layers.Layer):
         ids,
         mask,
         segments,
-        precision=self.precision,
+        precision=self.compute_dtype,
       )
       outputs = saved_model.hub_outputs(bert)
     if training:
       self._step.assign_add(1)
-    return outputs
+    return tf.nest.map_structure(
+      lambda x: tf.cast(x, self.compute_dtype), outputs
+    )
 
   def variable(self, name: str) -> keras.Variable:
     """The Keras variable of a weight, by its name in released checkpoints."""
@@ -218,7 +240,6 @@ class Encoder(keras.layers.Layer):
     return {
       **super().get_config(),
       "config": self.config.to_dict(),
-      "precision": self.precision,
       "seed": self.seed,
     }
 

@@ -10,9 +10,10 @@ of `hf://` in Hugging Face's own cache.
 import functools
 import os
 import sys
+from collections.abc import Mapping
 
 from bert.data import files
-from bert.errors import UserError, did_you_mean, first_line
+from bert.errors import UserError, did_you_mean, first_line, unsupported
 
 HUB_SCHEME = "hf://"
 
@@ -47,6 +48,12 @@ _HUB_FILES = (
 _HUB_FOLDERS = "[!0-9]*/*"
 
 ENCODER_FOLDER = "0_Transformer"
+
+# The values of `model_type` in a config.json of Hugging Face that are read.
+MODEL_TYPES = (
+  *("bert", "distilbert", "roberta", "xlm-roberta", "camembert"),
+  *("electra", "albert"),
+)
 
 _offline = False
 
@@ -104,23 +111,28 @@ def local_path(path: str | os.PathLike) -> str:
   return fetching.fetch_archive(url, folder, _offline)
 
 
-def _fetch_from_hub(path):
-  import huggingface_hub
-  from huggingface_hub import utils
+def check_model_type(path: str, fields: Mapping[str, object]) -> str:
+  """The model_type in the content of a config.json; UserError for others."""
+  files.check_types(path, fields, {"model_type": str | None})
+  model_type = fields.get("model_type") or "bert"
+  if model_type not in MODEL_TYPES:
+    raise unsupported(path, "model_type", model_type, *MODEL_TYPES)
+  return model_type
 
-  name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
-  if not sys.stderr.isatty():
-    utils.disable_progress_bars()
-  try:
-    folder = huggingface_hub.snapshot_download(
-      name,
-      revision=revision or None,
-      allow_patterns=list(_HUB_FILES),
-      ignore_patterns=_HUB_FOLDERS,
-      local_files_only=_offline,
-    )
-  except Exception as error:  # Libraries and versions differ.
-    raise UserError(f"{path} {_hub_problem(error)}") from error
+
+def check_config(folder: str, source: str | None = None) -> None:
+  """Raises UserError for a folder whose config.json is that of other models.
+
+  Called before weights are fetched or asked for. `source` is named instead of
+  the file.
+  """
+  path = os.path.join(folder, "config.json")
+  check_model_type(source or path, files.read_json(path, dict) or {})
+
+
+def _fetch_from_hub(path):
+  check_config(_fetch_files(path, "config.json"), path)
+  folder = _fetch_files(path, *_HUB_FILES)
   names = os.listdir(folder) if os.path.isdir(folder) else []
   if not any(n.endswith((".safetensors", ".ckpt.index")) for n in names):
     raise UserError(
@@ -128,6 +140,26 @@ def _fetch_from_hub(path):
       f"with transformers (save_pretrained) and pass its folder"
     )
   return folder
+
+
+def _fetch_files(path, *patterns):
+  """The folder of a model of Hugging Face, with its files of some names."""
+  import huggingface_hub
+  from huggingface_hub import utils
+
+  name, _, revision = path.removeprefix(HUB_SCHEME).partition("@")
+  if not sys.stderr.isatty():
+    utils.disable_progress_bars()
+  try:
+    return huggingface_hub.snapshot_download(
+      name,
+      revision=revision or None,
+      allow_patterns=list(patterns),
+      ignore_patterns=_HUB_FOLDERS,
+      local_files_only=_offline,
+    )
+  except Exception as error:  # Libraries and versions differ.
+    raise UserError(f"{path} {_hub_problem(error)}") from error
 
 
 def _hub_problem(error):

@@ -85,6 +85,7 @@ def find_checkpoint(path: str) -> str:
       return found
     path = os.path.join(path, RELEASE_NAME)
   if not exists(path):
+    downloads.check_config(os.path.dirname(path))
     huggingface_weights.check_needs_no_conversion(path)
     raise UserError(_missing_checkpoint(path, given))
   return path

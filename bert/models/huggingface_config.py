@@ -12,9 +12,8 @@ from typing import NamedTuple
 import modeling
 import tokenization
 from bert import strict_json
-from bert.data import files
-from bert.errors import UserError, shortened
-from bert.models.huggingface_names import FAMILIES
+from bert.data import downloads, files
+from bert.errors import UserError, unsupported
 
 CONFIG_NAME = "config.json"
 
@@ -164,7 +163,7 @@ def read_config(path: str) -> modeling.BertConfig:
   ours = [name for name, names in ACTIVATIONS.items() if theirs in names]
   if not ours:
     known = (name for names in ACTIVATIONS.values() for name in names)
-    raise _unsupported(path, "hidden_act", theirs, *sorted(known))
+    raise unsupported(path, "hidden_act", theirs, *sorted(known))
   fields["hidden_act"] = ours[0]
   names = {field.name for field in dataclasses.fields(modeling.BertConfig)}
   # Some of the released configurations have these, without effect.
@@ -191,22 +190,12 @@ def read_config(path: str) -> modeling.BertConfig:
   return config
 
 
-def _unsupported(path, name, value, *known):
-  return UserError(
-    f"{path}: {name}={shortened(repr(value))} is not supported; pass a model "
-    f"with {name}={' or '.join(map(str, known))}"
-  )
-
-
 def _with_our_names(path, fields):
   """The fields of a file and their defaults, under our names."""
-  files.check_types(path, fields, {"model_type": str | None})
-  family = fields.get("model_type") or "bert"
-  if family not in FAMILIES:
-    raise _unsupported(path, "model_type", family, *FAMILIES)
+  family = downloads.check_model_type(path, fields)
   for name, value in _FIXED.items():
     if fields.get(name) not in (None, value):
-      raise _unsupported(path, name, fields[name], value)
+      raise unsupported(path, name, fields[name], value)
   if family == "distilbert":
     fields = {_DISTILBERT.get(name, name): v for name, v in fields.items()}
   defaults = _DEFAULTS[family]
@@ -246,12 +235,13 @@ def their_fields(config: modeling.BertConfig) -> dict:
   written = {k: v for k, v in fields.items() if k not in of_others}
   if family == "electra":
     written["embedding_size"] = config.embedding_width
-  read = family in FAMILIES and _with_our_names("", dict(written))
+  read = family in downloads.MODEL_TYPES and _with_our_names("", dict(written))
   wanted = {name: getattr(config, name) for name in _OURS}
   if not read or any(read.get(k, v) != v for k, v in wanted.items()):
     raise UserError(
       f"family={family!r} has no such configuration in Hugging Face's format; "
-      f"correct bert_config.json: the family is one of {', '.join(FAMILIES)}"
+      f"correct bert_config.json: the family is one of "
+      f"{', '.join(downloads.MODEL_TYPES)}"
     )
   written.pop("pooler_act", None)
   if family == "distilbert":
@@ -291,7 +281,7 @@ def _check_tokenizer(path, fields):
   for name, known in _TOKENIZERS.items():
     value = fields.get(name)
     if value is not None and str(value).removesuffix("Fast") not in known:
-      raise _unsupported(path, name, value, known[0])
+      raise unsupported(path, name, value, known[0])
 
 
 def _read_casing(folder, tokenizer_class):
@@ -319,7 +309,7 @@ def _read_casing(folder, tokenizer_class):
   for file, fields in found:
     for name, value in wanted.items():
       if fields.get(name) not in (None, value):  # It gives other word pieces.
-        raise _unsupported(file, name, fields[name], value)
+        raise unsupported(file, name, fields[name], value)
   return lower_cases
 
 
@@ -342,7 +332,7 @@ def _check_generic(path, tokenizer, parts):
     ("continuing_subword_prefix", prefix, prefix == "##", "'##'"),
   ):
     if not is_as_ours:
-      raise _unsupported(path, name, value, wanted)
+      raise unsupported(path, name, value, wanted)
 
 
 def _strips_accents(part):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert import strict_json
-from bert.data import files
+from bert.data import downloads, files
 from bert.errors import UserError
 from bert.models.huggingface_names import (
   DECODERS,
@@ -70,6 +70,7 @@ def check_needs_no_conversion(path: str) -> None:
   else:
     return
   if files.exists(path):
+    downloads.check_config(folder)
     raise UserError(
       f"{path} {problem}; convert it where {installed} installed: python -c "
       f"{shlex.quote(program)}"

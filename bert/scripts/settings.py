@@ -110,11 +110,15 @@ class RunSettings:
     """Raises UserError if `count` rows, or examples, do not fill a batch."""
     if self.num_steps(count) < 1:
       unit = "row" if counts_rows else "example"
+      parts = self.gradient_accumulation_steps * self.num_replicas
+      sizes = range(parts, min(count, self.train_batch_size) + 1, parts)
+      sizes = [n for n in sizes if int(count / n * self.num_train_epochs)]
+      remedy = f"pass --train_batch_size={sizes[-1]}" if sizes else "add data"
       raise UserError(
         f"--num_train_epochs={self.num_train_epochs} over "
         f"{plural(count, unit)} does not fill a batch of "
-        f"--train_batch_size={self.train_batch_size}; raise the number of "
-        f"epochs or lower the batch size"
+        f"--train_batch_size={self.train_batch_size}; {remedy}, or raise the "
+        f"number of epochs"
       )
 
   def layer_rates(self, num_layers: int) -> optimization.LayerRates:

@@ -124,7 +124,7 @@ class Reader:
     return Call(items, respond, rounds=False)
 
   def read_rerank(self, model: LoadedModel, body: object) -> Call:
-    """A query and documents; without a model of pairs, similarity scores them."""
+    """Scores documents for a query by a model of pairs, or by similarity."""
     reranker = self._reranker
     if not (reranker or self._gives_vectors):
       reranker = Reranker(model, self._relevant_label)

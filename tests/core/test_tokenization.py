@@ -7,6 +7,7 @@ import unicodedata
 
 import pytest
 import sentencepiece
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -470,3 +471,27 @@ def test_casing_of_a_vocabulary(small, capitals, others, is_cased):
   pieces += [f"Word{number}" for number in range(capitals)]
   pieces += [chr(0x4E00 + number) for number in range(others)]
   assert tokenization.is_cased(pieces) == is_cased
+
+
+def test_a_piece_may_stand_twice_in_a_json(tmp_path):
+  """As where a program adds `<unk>` again: unknown text has the first id."""
+  words = ["\u2581the", "\u2581dog", "dog", "\u2581", "<unk>"]
+  pieces = ["<s>", "</s>", "<unk>", *words]
+  model = tokenizers.models.Unigram([(p, -1.0) for p in pieces], unk_id=2)
+  theirs = tokenizers.Tokenizer(model)
+  theirs.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+  theirs.add_special_tokens(["<unk>", "<s>", "</s>"])
+  theirs.post_processor = tokenizers.processors.TemplateProcessing(
+    single="<s> $A </s>",
+    pair="<s> $A </s> </s> $B </s>",
+    special_tokens=[("<s>", 0), ("</s>", 1)],
+  )
+  path = str(tmp_path / "tokenizer.json")
+  theirs.save(path)
+  ours = tokenization.FullTokenizer(path)
+  for text in ("the dog", "the\tdog", "\u2603dog", ""):
+    theirs.encode_special_tokens = True
+    wanted = theirs.encode(text)
+    found = ["<s>", *ours.tokenize(text), "</s>"]
+    assert found == list(map(theirs.id_to_token, wanted.ids))
+    assert ours.convert_tokens_to_ids(found) == wanted.ids

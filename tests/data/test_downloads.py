@@ -110,6 +110,14 @@ def _hub_answers():
     f"{api}/pickle/revision/main": answer({**info, "id": "org/pickle"}),
     f"{api}/pickle/tree/{COMMIT}": answer(tree[3:4]),
     f"{api}/gone/revision/main": not_found,
+    f"{api}/gpt/revision/main": answer({**info, "id": "org/gpt"}),
+    f"{api}/gpt/tree/{COMMIT}": answer(tree),
+    f"/org/gpt/resolve/{COMMIT}/config.json": [
+      Answer(
+        b'{"model_type": "gpt2"}',
+        headers={"ETag": '"gpt"', "X-Repo-Commit": COMMIT},
+      )
+    ],
     **{
       f"/org/model/resolve/{COMMIT}/{name}": [
         Answer(body, headers={"ETag": f'"{name}"', "X-Repo-Commit": COMMIT})
@@ -160,6 +168,13 @@ def test_errors_of_the_hub_are_one_line(hub):
     with pytest.raises(UserError, match=wanted) as error:
       downloads.local_path(name)
     assert "\n" not in str(error.value)
+
+
+def test_the_type_of_a_model_is_checked_before_its_weights(hub):
+  with pytest.raises(UserError, match=r"^hf://org/gpt: model_type='gpt2' is"):
+    downloads.local_path("hf://org/gpt")
+  read = [path for _, path in hub.requests if "/resolve/" in path]
+  assert {path.rpartition("/")[2] for path in read} == {"config.json"}
 
 
 @pytest.mark.parametrize("offline", [False, True])

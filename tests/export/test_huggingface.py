@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tokenizers
 from safetensors import numpy as safetensors
 
 import bert
@@ -14,7 +15,7 @@ import tokenization
 from bert import layers
 from bert.contract import registry
 from bert.contract.task import Settings, Task
-from bert.data import files
+from bert.data import files, sequences
 from bert.errors import UserError
 from bert.export import huggingface
 from bert.models import checkpoints, model_folder, task_file
@@ -398,9 +399,17 @@ def test_tokenizer_json_gives_our_pieces(goldens, texts, cased, count):
   assert differ == count
 
 
-def test_tokenizer_json_adds_the_special_tokens(write, tmp_path):
-  import tokenizers
+def test_tokenizer_json_has_one_small_sigma():
+  """docs/convert.md says so: `tokenizers` reads each character for itself."""
+  vocab = {
+    piece: index
+    for index, piece in enumerate(["[UNK]", "[CLS]", "[SEP]", "οδος", "οδοσ"])
+  }
+  theirs = huggingface.make_tokenizer(vocab, True).encode("ΟΔΟΣ")
+  assert theirs.tokens == ["[CLS]", "οδοσ", "[SEP]"]
 
+
+def test_tokenizer_json_adds_the_special_tokens(write, tmp_path):
   huggingface.to_huggingface(str(write()), str(tmp_path))
   path = str(tmp_path / "tokenizer.json")
   tokenizer = tokenizers.Tokenizer.from_file(path)
@@ -425,3 +434,20 @@ def test_other_programs_cut_at_the_length_of_the_training(
   huggingface.to_huggingface(str(write(of)), str(tmp_path))
   settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
   assert settings["model_max_length"] == length
+
+
+@pytest.mark.parametrize(("size_a", "size_b"), [(40, 30), (30, 40), (30, 30)])
+@pytest.mark.parametrize("length", [31, 32])
+def test_of_two_long_texts_one_piece_may_differ(
+  write, tmp_path, size_a, size_b, length
+):
+  """docs/convert.md says which: an odd piece goes to the longer text there."""
+  huggingface.to_huggingface(str(write()), str(tmp_path))
+  tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+  tokenizer.enable_truncation(length)  # As transformers does it.
+  theirs = tokenizer.encode("the " * size_a, "it " * size_b).tokens
+  room = length - 3
+  kept_a, kept_b = sequences.share_room(size_a, size_b, room)
+  odd = room % 2 and size_a <= size_b
+  assert theirs.count("the") == kept_a - odd
+  assert theirs.count("it") == kept_b + odd

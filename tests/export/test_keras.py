@@ -156,3 +156,76 @@ def test_keras_is_loaded_only_by_these_layers():
     "import tensorflow; assert 'keras' not in sys.modules"
   )
   subprocess.run([sys.executable, "-c", code], cwd=scripts.ROOT, check=True)
+
+
+@pytest.fixture
+def policy():
+  """Sets the global dtype policy of Keras until the end of the test."""
+  before = keras.config.dtype_policy()
+  yield keras.config.set_dtype_policy
+  keras.config.set_dtype_policy(before)
+
+
+@pytest.mark.parametrize("way", ["policy", "dtype", "precision"])
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_mixed_precision_is_that_of_keras(folder, golden, policy, way, name):
+  mixed, options = f"mixed_{name}", {}
+  if way == "policy":
+    policy(mixed)
+  else:
+    options[way] = mixed if way == "dtype" else name
+  encoder = Encoder(folder, **options)
+  assert (
+    encoder.compute_dtype == keras.layers.Dense(2, dtype=mixed).compute_dtype
+  )
+  dtypes = {v.dtype for v in encoder.trainable_variables}
+  assert dtypes == {keras.layers.Dense(2, dtype=mixed).variable_dtype}
+  outputs = encoder(inputs_of(golden))
+  assert {x.dtype.name for x in tf.nest.flatten(outputs)} == {name}
+  for output in ("pooled_output", "sequence_output"):
+    found = tf.cast(outputs[output], tf.float32)
+    wanted = golden.arrays[f"forward/{output}"]
+    np.testing.assert_allclose(found, wanted, atol=0.1)
+  # Products have 16 bits: the exact numbers, rounded, differ.
+  assert np.any(found != tf.cast(tf.cast(wanted, name), tf.float32))
+
+
+@pytest.mark.parametrize("mixed", ["mixed_bfloat16", "mixed_float16"])
+def test_a_model_of_mixed_precision_trains_and_saves(
+  folder, policy, tmp_path, mixed
+):
+  policy(mixed)
+  model = classifier(folder)
+  encoder = model.get_layer("encoder")
+  before = encoder.variable("bert/pooler/dense/kernel").numpy()
+  model.compile(
+    keras.optimizers.AdamW(1e-3),
+    keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    run_eagerly=True,
+  )
+  data = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1, 0])).batch(3)
+  losses = model.fit(data, epochs=3, verbose=0, shuffle=False).history["loss"]
+  assert losses[-1] < losses[0]
+  kernel = encoder.variable("bert/pooler/dense/kernel").numpy()
+  assert kernel.dtype == np.float32
+  # Updates are smaller than 16 bits can tell from a weight.
+  assert 0 < np.abs(kernel - before).max() < 0.01
+
+  path = str(tmp_path / "model.keras")
+  model.save(path)
+  loaded = keras.models.load_model(path)
+  assert loaded.get_layer("encoder").dtype_policy.name == mixed
+  found, expected = (m(tf.constant(TEXTS)) for m in (loaded, model))
+  np.testing.assert_array_equal(found, expected)
+
+
+def test_other_inputs_are_told_which_are_expected(folder, golden):
+  encoder = Encoder(folder)
+  ids, mask, segments = inputs_of(golden).values()
+  names = ("input_ids", "attention_mask", "token_type_ids")
+  theirs = dict(zip(names, (ids, mask, segments), strict=True))
+  symbolic = keras.Input([None], dtype="int32")
+  for given in (theirs, ids, symbolic, [ids, mask], {"input_word_ids": ids}):
+    names = "input_word_ids, input_mask, input_type_ids"
+    with pytest.raises(UserError, match=f"^an Encoder reads a dict of {names}"):
+      encoder(given)

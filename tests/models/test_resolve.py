@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 import families
-from bert.data import vocabulary
+from bert.data import downloads, vocabulary
 from bert.errors import UserError
-from bert.models import checkpoints, model_folder, run_weights
+from bert.models import (
+  checkpoints,
+  huggingface_names,
+  model_folder,
+  run_weights,
+)
 from bert.models.resolve import Overrides, load_tokenizer, resolve
 
 CONFIG = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2}
@@ -288,3 +293,20 @@ def test_a_sentencepiece_model_beside_the_weights(tmp_path, caplog):
   with pytest.raises(UserError, match=f"pass --spm_model_file={paths[0]}"):
     resolve(str(folder), Overrides("v.txt", str(paths[1])))
   assert "--vocab_file=v.txt is not used; omit it or --spm_model" in caplog.text
+
+
+@pytest.mark.parametrize("weights", ["pytorch_model.bin", "tf_model.h5", None])
+def test_another_kind_of_model_is_refused_before_its_weights(tmp_path, weights):
+  (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+  sources = [str(tmp_path)]
+  if weights:
+    (tmp_path / weights).touch()
+    sources.append(str(tmp_path / weights))
+  for source in sources:
+    for find in (resolve, checkpoints.find_checkpoint):
+      with pytest.raises(UserError, match=r"config.json: model_type='gpt2' is"):
+        find(source)
+
+
+def test_the_types_of_models_are_those_that_have_names():
+  assert set(downloads.MODEL_TYPES) == set(huggingface_names.FAMILIES)

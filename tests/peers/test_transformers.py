@@ -3,14 +3,17 @@
 Set TRANSFORMERS_PYTHON to a Python that has torch and transformers.
 """
 
+import json
 import os
 import pathlib
 import subprocess
 
 import numpy as np
 import pytest
+import task_folders
 import tensorflow as tf
 
+import bert
 import modeling
 from bert import variables
 from bert.contract import ops
@@ -175,3 +178,66 @@ def test_their_models_are_converted(folder, golden, architecture, tmp_path):
     theirs,
     _outputs(architecture, tmp_path / "ours", golden.inputs),
   )
+
+
+PIPELINE = """
+import json, sys
+import transformers
+
+folder, path = sys.argv[1:]
+first, second = zip(*json.loads(open(path).read()))
+pipeline = transformers.pipeline("text-classification", folder, top_k=None)
+ids = pipeline.tokenizer(list(first), list(second), truncation=True)
+pairs = [{"text": a, "text_pair": b} for a, b in zip(first, second)]
+answers = [
+  {part["label"]: part["score"] for part in pipeline(pair, truncation=True)}
+  for pair in pairs
+]
+open(path, "w").write(json.dumps([ids["input_ids"], answers]))
+"""
+
+
+def test_their_pipeline_cuts_long_pairs_by_one_piece_otherwise(
+  golden, goldens, tmp_path
+):
+  """docs/convert.md says which; of the same pieces, the numbers are equal."""
+  python = os.environ.get("TRANSFORMERS_PYTHON")
+  if not python:
+    pytest.skip("TRANSFORMERS_PYTHON is not set")
+  ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+  ours.mkdir()
+  task_folders.write(ours, "multilabel", golden, goldens)
+  huggingface.to_huggingface(str(ours), str(theirs))
+  draw = np.random.default_rng(3).integers
+  words = ["the", "mountains", "of", "north", "Jim", "made", "puppets"]
+  pairs = [
+    [" ".join(words[i] for i in draw(7, size=draw(3, 40))) for _ in "ab"]
+    for _ in range(60)
+  ]
+  path = tmp_path / "pairs.json"
+  path.write_text(json.dumps(pairs))
+  subprocess.run([python, "-c", PIPELINE, theirs, path], check=True)
+  all_ids, answers = json.loads(path.read_text())
+
+  model = bert.load(str(ours))
+  examples = [model.task.example(*pair) for pair in pairs]
+  rows = [
+    row for group in model.task.features(examples, False) for row in group
+  ]
+  sep = model.task.tokenizer.vocab["[SEP]"]
+  num_other, room = 0, task_folders.LENGTH - 3
+  for row, ids in zip(rows, all_ids, strict=True):
+    mine = row["input_ids"] = list(row["input_ids"])
+    if mine == ids:
+      continue
+    num_other += 1
+    first, first_of_theirs = mine.index(sep), ids.index(sep)
+    assert first == first_of_theirs + 1 == room // 2 + 2
+    assert mine[1:first] == [*ids[1:first_of_theirs], mine[first - 1]]
+    assert ids[first_of_theirs + 1 : -2] == mine[first + 1 : -1]
+    row["input_ids"] = ids
+    row["segment_ids"] = [0] * first + [1] * (len(ids) - first)
+  assert num_other > 10
+  for outputs, answer in zip(model.predictor(rows), answers, strict=True):
+    wanted = [answer[name] for name in model.labels]
+    np.testing.assert_allclose(outputs["probabilities"], wanted, atol=1e-5)

@@ -39,7 +39,7 @@ CUSTOM --train_file=/dev/null --num_seeds=2
 --gradient_accumulation_steps=3
   --train_batch_size=8 ... --gradient_accumulation_steps=3 ... multiple of 3
 --train_batch_size=99
-  --train_batch_size=99 ... --num_train_epochs=2.0 ... lower
+  --num_train_epochs=2.0 ... --train_batch_size=99; pass --train_batch_size=40
 --freeze_layers=2
   --freeze_layers=2 ... 1 layers ... lower
 --max_seq_length=129

@@ -1,8 +1,10 @@
 """README.md and docs/: their commands run, and the names in them exist."""
 
+import ast
 import gzip
 import importlib
 import inspect
+import itertools
 import json
 import os
 import pathlib
@@ -18,6 +20,8 @@ import scripts
 import task_folders
 import tiny_task
 from source_modules import ALIASES
+
+import tokenization
 
 PAGES = {
   path.name: path.read_text(encoding="utf-8")
@@ -305,6 +309,7 @@ def test_flags_exist(flags):
   known = set.union(*flags.values())
   known |= {"help", "v", "logdir"}  # Flags of absl and TensorBoard.
   known |= {"project", "region", "temp_location"}  # Flags of Beam.
+  known.add("na")  # A flag of SQuAD's own script, --na-prob-file.
   named = set(re.findall(r"--([a-z]\w*)", ALL))
   assert len(named) > 60
   assert named <= known
@@ -357,11 +362,13 @@ def test_every_block_is_run():
 
 
 def test_readme_runs(reader):
-  rows = [f"{i} {label},{label}" for i in range(10) for label in ("a", "b")]
-  tiny_task.write_lines(reader.folder / "tickets.csv", ["text,label", *rows])
+  shown = _blocks(PAGES["README.md"], "text")[0]
+  table = (scripts.ROOT / "sample_data/reviews.csv").read_text("utf-8")
+  assert table.startswith(shown)
+  assert len(table.splitlines()) == 41
   _, predicted, in_python, _ = reader.read("README.md")
-  assert re.match(r"id\tlabel\ta\tb\n0\t[ab]\t", predicted)
-  assert in_python in ("a\n", "b\n")
+  assert re.match(r"id\tlabel\tbad\tgood\n0\t(bad|good)\t", predicted)
+  assert in_python == predicted.split()[5] + "\n"
   assert "eval_f1 = " in (reader.folder / "mrpc/eval_results.txt").read_text()
 
 
@@ -457,8 +464,29 @@ def _check_processor(reader):
   assert task["labels"] == ["sad", "glad"]
 
 
+# Articles as WikiExtractor writes them.
+ARTICLES = [
+  {"title": "Oslo", "text": "Oslo\n\nIt is a city. It lies in the north."},
+  {
+    "title": "Bergen",
+    "text": "Bergen\n\nWho lives there? " + "Many do. " * 200,
+  },
+]
+
+
 def test_pretraining_runs(reader):
+  extracted = reader.folder / "extracted" / "AA" / "wiki_00"
+  extracted.parent.mkdir(parents=True)
+  tiny_task.write_lines(extracted, map(json.dumps, ARTICLES))
   reader.read("pretraining.md")
+  sentences = (reader.folder / "wikipedia.txt").read_text().split("\n")
+  assert sentences[:3] == ["Oslo It is a city.", "It lies in the north.", ""]
+  assert sentences[3:5] == ["Bergen Who lives there?", "Many do."]
+  cut = (reader.folder / "corpus.txt").read_text().split("\n")
+  assert list(map(len, cut)) != list(map(len, sentences))
+  for part, whole in zip(cut, sentences, strict=True):
+    assert whole.startswith(part)
+    assert bool(part) == bool(whole)
   for name in ("pretraining_output", "phase1"):
     assert (reader.folder / name / "bert_model.ckpt.index").exists()
   for name in ("pretraining_output", "dynamic_masking", "phase2"):
@@ -473,8 +501,30 @@ def test_pretraining_runs(reader):
   assert "[MASK] 1: " in answer
 
 
+# Stands for the official scripts, of which no copy is here: reads their
+# arguments, and prints the share of questions with a prediction.
+EVALUATE = """
+import json, sys
+data, predictions, *others = sys.argv[1:]
+assert others[::2] == ["--na-prob-file"][: len(others) // 2]
+files = [json.load(open(path)) for path in (predictions, *others[1::2])]
+ids = [
+  question["id"]
+  for article in json.load(open(data))["data"]
+  for paragraph in article["paragraphs"]
+  for question in paragraph["qas"]
+]
+print("found", [sum(i in file for i in ids) / len(ids) for file in files])
+"""
+
+
 def test_squad_runs(reader):
-  *_, asked, in_python = reader.read("squad.md")
+  for version in ("1.1", "2.0"):
+    path = reader.folder / "squad" / f"evaluate-v{version}.py"
+    path.write_text(EVALUATE, "utf-8")
+  _, first, _, second, asked, in_python = reader.read("squad.md")
+  assert first == "found [1.0]\n"
+  assert second == "found [1.0, 1.0]\n"
   assert (reader.folder / "squad_base/answer.html").exists()
   record = json.loads((reader.folder / "squad2_base/task.json").read_text())
   assert isinstance(record["null_score_diff_threshold"], float)
@@ -588,6 +638,51 @@ def test_from_transformers_runs(reader, golden, goldens):
   assert logits == "(2, 3)\n"
   assert re.fullmatch(r"\(1, \d+, 32\) \(1, 32\)\n", shapes)
   assert (reader.folder / "for_transformers" / "config.json").exists()
+
+
+def test_tokenization_runs(reader):
+  shown, labeled, spans = reader.read("tokenization.md")
+  pieces, ids = map(ast.literal_eval, shown.splitlines())
+  words = " ".join(pieces[1:-1]).replace(" ##", "")
+  assert words == "jim henson ' s puppets"
+  vocab = (reader.folder / "vocab.txt").read_text("utf-8").splitlines()
+  assert [vocab[index] for index in ids] == pieces
+  pieces, labels = zip(*ast.literal_eval(labeled), strict=True)
+  words = " ".join(pieces[1:-1]).replace(" ##", "")
+  assert words == "jim henson ' s puppets don ' t sleep ."
+  # The label of a word is that of its first piece.
+  found = {p: label for p, label in zip(pieces, labels, strict=True) if label}
+  assert list(found.values()) == ["B-PER", "I-PER", *"OOOOO"]
+  assert [p[0] for p in found] == ["j", "h", "'", "p", "d", "s", "."]
+  for line in spans.splitlines():
+    piece, text = line.split(" ")
+    assert piece.removeprefix("##") == text.lower()
+
+
+def test_estimator_runs(reader):
+  (printed,) = reader.read("estimator.md")
+  results, *rows = printed.splitlines()
+  assert ast.literal_eval(results).keys() >= {"eval_accuracy", "global_step"}
+  assert len(rows) == tiny_task.ROWS["test"]
+  for row in rows:
+    assert sum(map(float, row.strip("[]").split())) == pytest.approx(
+      1, abs=1e-5
+    )
+  assert (reader.folder / "ported" / "checkpoint").exists()
+
+
+def test_replacements_are_those_of_the_original():
+  """The rows of the page on what scripts import: private functions of it."""
+  from bert.data import sequences
+
+  text = " ".join(map(chr, [*range(0x20, 0x3200), *range(0x4DF0, 0x4E10)]))
+  chinese = {c for c in text if tokenization.stands_alone(c) and c.isalpha()}
+  assert chinese == {c for c in text if 0x4E00 <= ord(c) < 0xA000}
+  for a, b, length in itertools.product(range(6), range(6), range(9)):
+    n, m = sequences.share_room(a, b, length)
+    while a + b > length:  # As the original does.
+      a, b = (a - 1, b) if a > b else (a, b - 1)
+    assert (n, m) == (a, b)
 
 
 def test_keras_runs(reader):

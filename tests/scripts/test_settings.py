@@ -1,6 +1,7 @@
 """The training flags reach the update and the loop."""
 
 import dataclasses
+import re
 import types
 
 import pytest
@@ -100,3 +101,21 @@ def test_each_of_several_replicas_compiles_its_gradients():
     settings = make(use_xla=use_xla).changed(strategy=strategy)
     found = settings.make_optimization(100, 2).compiles_gradients
     assert found is (count > 1 and use_xla == "true")
+
+
+@pytest.mark.parametrize(
+  ("rows", "changes", "remedy"),
+  [
+    (2, {}, "pass --train_batch_size=2, or"),
+    (9, {"num_train_epochs": 0.5}, "pass --train_batch_size=4, or"),
+    (9, {"gradient_accumulation_steps": 8}, "pass --train_batch_size=8, or"),
+    (2, {"gradient_accumulation_steps": 4}, "add data, or"),
+  ],
+)
+def test_too_few_rows_name_a_batch_size_that_works(rows, changes, remedy):
+  settings = make(train_batch_size=64, **changes)
+  with pytest.raises(UserError, match=f"{remedy} raise the number") as error:
+    settings.check_num_steps(rows, True)
+  if size := re.search(r"pass --train_batch_size=(\d+)", str(error.value)):
+    changes["train_batch_size"] = int(size[1])
+    make(**changes).check_num_steps(rows, True)
