@@ -45,11 +45,11 @@ class JsonTokenizer:
     import tokenizers
 
     with self._readable():
-      found = tokenizers.Tokenizer.from_str(self._content.decode())
+      tokenizer = tokenizers.Tokenizer.from_str(self._content.decode())
     # Some files cut texts, or fill them up.
-    found.no_truncation()
-    found.no_padding()
-    return found
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
   @contextlib.contextmanager
   def _readable(self):

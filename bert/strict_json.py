@@ -31,11 +31,11 @@ def loads(content: str | bytes, allows_nan: bool = False) -> Any:
     {} if allows_nan else {"parse_constant": _refuse, "parse_float": _float}
   )
   try:
-    found = json.loads(content, parse_int=_int, **finite)
+    value = json.loads(content, parse_int=_int, **finite)
   except RecursionError as error:
     raise _too_deep() from error
-  _check_levels(found)
-  return found
+  _check_levels(value)
+  return value
 
 
 def dumps(value: Any, sort_keys: bool = False) -> str:

@@ -215,10 +215,10 @@ def read_bytes(path: str | os.PathLike) -> bytes:
 def hash_of(path: str | os.PathLike) -> str:
   """SHA-256 of the content of a file."""
   with open_file(path) as reader:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     while block := reader.read(2**20):
-      found.update(block)
-  return found.hexdigest()
+      digest.update(block)
+  return digest.hexdigest()
 
 
 def read_json(

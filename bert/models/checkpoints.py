@@ -205,16 +205,16 @@ def training_checkpoints(model_dir: str) -> list[str]:
 
 def latest_valid(model_dir: str) -> Checkpoint | None:
   """The newest training checkpoint that can be read in full, or None."""
-  found = training_checkpoints(model_dir)
-  for prefix in reversed(found):
+  paths = training_checkpoints(model_dir)
+  for prefix in reversed(paths):
     try:
       return Checkpoint(prefix).verify()
     except UserError as error:
       logging.warning("Skipping a checkpoint: %s", error)
-  if found:
+  if paths:
     raise UserError(
       f"{model_dir} has no checkpoint that can be read: {TRAINING_NAME}-* "
-      f"({len(found)}) are damaged; copy them again, or pass another folder to "
+      f"({len(paths)}) are damaged; copy them again, or pass another folder to "
       f"start over"
     )
   return None
@@ -415,11 +415,11 @@ def compare(
 
 def _longer_name(name, names):
   """Text for an error: which of `names` has a prefix before `name`; or ""."""
-  found = sorted(n for n in names if n.endswith("/" + name))
-  if not found:
+  matches = sorted(n for n in names if n.endswith("/" + name))
+  if not matches:
     return ""
-  prefix = found[0].removesuffix(name)
-  return f", but has {found[0]}: rename its variables without {prefix}"
+  prefix = matches[0].removesuffix(name)
+  return f", but has {matches[0]}: rename its variables without {prefix}"
 
 
 def load_weights(
@@ -539,8 +539,8 @@ def record_checkpoints(
   `keep_max` are kept; 0 keeps all. Those after `last_step` stay: they are
   damaged, or the training would have continued from them.
   """
-  found = training_checkpoints(model_dir)
-  kept = [p for p in found if int(p.rpartition("-")[2]) <= last_step]
+  paths = training_checkpoints(model_dir)
+  kept = [p for p in paths if int(p.rpartition("-")[2]) <= last_step]
   dropped = kept[:-keep_max] if keep_max > 0 else []
   names = [os.path.basename(p) for p in kept if p not in dropped]
   # TensorFlow's own format, which the original code reads.

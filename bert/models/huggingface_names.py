@@ -232,12 +232,12 @@ def _tensors(model_type, head):
     **family.modules,
     **family.heads.get(head, {}),
   }
-  found = {"cls/predictions/output_bias": bias}
+  names = {"cls/predictions/output_bias": bias}
   for ours, theirs in modules.items():
     is_of_encoder = re.match("embeddings|encoder|transformer|pooler", theirs)
     prefix = family.prefix if is_of_encoder else ""
-    found |= {o: f"{prefix}{theirs}.{t}" for o, t in _of_module(ours)}
-  return found
+    names |= {o: f"{prefix}{theirs}.{t}" for o, t in _of_module(ours)}
+  return names
 
 
 def _of_module(ours):

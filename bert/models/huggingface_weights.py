@@ -178,7 +178,7 @@ def _read_header(path):
         raise ValueError("it ends early")
       header = strict_json.loads(reader.read(length))
     metadata = header.pop("__metadata__", {})
-    step, found = metadata.get(STEP), {}
+    step, tensors = metadata.get(STEP), {}
     for name, entry in header.items():
       start, end = entry["data_offsets"]
       dtype, shape, order = entry["dtype"], entry["shape"], "C"
@@ -186,18 +186,18 @@ def _read_header(path):
         if name.endswith("/kernel:0"):  # The transpose, in the same bytes.
           shape, order = shape[::-1], "F"
         name = name_without_tensorflow(name)
-      found[name] = _Tensor(
+      tensors[name] = _Tensor(
         path, dtype, shape, 8 + length + start, end - start, order
       )
     # Otherwise other programs might read other values from the same file.
     end = 8 + length
-    for tensor in sorted(found.values(), key=lambda t: (t.start, t.size)):
+    for tensor in sorted(tensors.values(), key=lambda t: (t.start, t.size)):
       if tensor.start != end:
         raise ValueError("its tensors overlap, or leave gaps")
       end += tensor.size
     if end != size:
       raise ValueError("its tensors do not reach its end")
-    return found, None if step is None else np.int64(step)
+    return tensors, None if step is None else np.int64(step)
   except _DAMAGE as error:
     raise files.damaged(path, error) from error
 

@@ -82,9 +82,9 @@ def input_files(path: str) -> list[str]:
 
 def find_vocabulary(model_dir: str) -> str | None:
   """The first of VOCAB_NAMES in a folder, else its only *.model, else None."""
-  found = set(files.listdir(model_dir)) - _UNREAD
-  models = [name for name in found if name.endswith(".model")]
-  known = [name for name in VOCAB_NAMES if name in found]
+  listed = set(files.listdir(model_dir)) - _UNREAD
+  models = [name for name in listed if name.endswith(".model")]
+  known = [name for name in VOCAB_NAMES if name in listed]
   if not known and len(models) != 1:
     return None
   return os.path.join(model_dir, [*known, *models][0])

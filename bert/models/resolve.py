@@ -76,26 +76,26 @@ class Model(NamedTuple):
 
   def contents(self) -> dict[str, str | bytes]:
     """The files that, beside weights, make a model folder, by name."""
-    found = {_CONFIG_NAME: self.config_json()}
+    contents = {_CONFIG_NAME: self.config_json()}
     if self.spm_model_file:
       # Readers of a model folder look for *.model.
       name = os.path.basename(self.spm_model_file).removesuffix(".model")
-      found[f"{name}.model"] = files.read_bytes(self.spm_model_file)
+      contents[f"{name}.model"] = files.read_bytes(self.spm_model_file)
     elif path := self.vocab_file:
       if not path.endswith(".json"):
-        found["vocab.txt"] = files.read_bytes(path)
+        contents["vocab.txt"] = files.read_bytes(path)
       elif self.tokenizer.splits_words:
         pieces = self.tokenizer.vocab
-        found["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
+        contents["vocab.txt"] = "".join(f"{piece}\n" for piece in pieces)
       else:
-        found["tokenizer.json"] = files.read_bytes(path)
-    return found
+        contents["tokenizer.json"] = files.read_bytes(path)
+    return contents
 
   def flags(self) -> dict[str, object]:
     """The values of the flags that would name the same files."""
     names = ("vocab_file", "spm_model_file", "do_lower_case")
-    found = {name: getattr(self, name) for name in names}
-    return {**found, "bert_config_file": self.config_file}
+    values = {name: getattr(self, name) for name in names}
+    return {**values, "bert_config_file": self.config_file}
 
   def settings(self, task: type[Task], is_required: bool = True) -> Settings:
     """What the folder remembers of a task; see `task_file.load`."""
@@ -146,8 +146,8 @@ def resolve(
   config = huggingface_config.read_config(config_file)
   if source:
     checkpoint = checkpoints.find_checkpoint(source)
-  found = _find_vocabulary(overrides, folders)
-  if needs_tokenizer and not found:
+  vocabulary = _find_vocabulary(overrides, folders)
+  if needs_tokenizer and not vocabulary:
     raise _missing_vocabulary(overrides, folders)
   folder = checkpoint and (os.path.dirname(checkpoint) or ".")
   is_own = os.path.dirname(config_file) == folder
@@ -156,35 +156,35 @@ def resolve(
     *(() if is_own else _recorded(checkpoint)),
     *_named(checkpoint),
   ]
-  lower_cases = _choose_casing(overrides, binding, found)
+  lower_cases = _choose_casing(overrides, binding, vocabulary)
   model = Model(
     config,
-    found and _read_tokenizer(*found, lower_cases),
+    vocabulary and _read_tokenizer(*vocabulary, lower_cases),
     checkpoint,
     folder,
     config_file,
     do_lower_case=lower_cases,
-    **dict([found] if found else []),
+    **dict([vocabulary] if vocabulary else []),
   )
-  if not found and overrides.do_lower_case is not None:
+  if not vocabulary and overrides.do_lower_case is not None:
     config.do_lower_case = lower_cases
-  if found:
-    _check_vocabulary(model, found[1])
+  if vocabulary:
+    _check_vocabulary(model, vocabulary[1])
     if not hasattr(config, "do_lower_case"):
-      _warn_of_casing(model.tokenizer, found[1])
-  if found and checkpoint and not is_start:
+      _warn_of_casing(model.tokenizer, vocabulary[1])
+  if vocabulary and checkpoint and not is_start:
     _check_trained_vocabulary(model)
   return model
 
 
 def load_tokenizer(overrides: Overrides) -> tokenization.FullTokenizer:
   """The tokenizer of given files, with its casing; see `resolve`."""
-  found = _find_vocabulary(overrides, ())
-  if not found:
+  vocabulary = _find_vocabulary(overrides, ())
+  if not vocabulary:
     raise _missing_vocabulary(overrides, ())
-  lower_cases = _choose_casing(overrides, (), found)
-  tokenizer = _read_tokenizer(*found, lower_cases)
-  _warn_of_casing(tokenizer, found[1])
+  lower_cases = _choose_casing(overrides, (), vocabulary)
+  tokenizer = _read_tokenizer(*vocabulary, lower_cases)
+  _warn_of_casing(tokenizer, vocabulary[1])
   return tokenizer
 
 

@@ -143,10 +143,10 @@ class RunRecord:
       return
     before, now = earlier["flags"], self.content["flags"]
     _check_same("do_lower_case", output_dir, before, now)
-    hashes, found = earlier["data"], self.content["data"]
+    hashes, current = earlier["data"], self.content["data"]
     is_known = any(name in hashes for name in _VOCABULARIES)
     for name in _VOCABULARIES:
-      if is_known and name in found and hashes.get(name) != found[name]:
+      if is_known and name in current and hashes.get(name) != current[name]:
         raise _other_value(name, now[name], output_dir, "another file")
 
   def _log_version(self, output_dir, earlier):

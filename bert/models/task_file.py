@@ -59,12 +59,12 @@ def parse(cls: type[Settings], fields: Mapping, folder: str) -> dict:
       raise files.damaged(path, f"it has {name!r}; {known}")
   hints = typing.get_type_hints(cls)
   files.check_types(path, fields, {name: hints[name] for name in names})
-  found = {name: _without_lists(value) for name, value in fields.items()}
+  parsed = {name: _without_lists(value) for name, value in fields.items()}
   try:
-    cls(**found).check()
+    cls(**parsed).check()
   except ValueError as error:
     raise files.damaged(path, error) from error
-  return found
+  return parsed
 
 
 def _without_lists(value):
@@ -80,14 +80,14 @@ def check_is_complete(folder: str | None) -> None:
     checkpoints.find_checkpoint(folder)
 
 
-def check_kind(folder: str, found: str | None, wanted: str) -> None:
+def check_kind(folder: str, recorded: str | None, wanted: str) -> None:
   """Raises UserError if the kind of a folder's model is not the wanted one."""
-  if found == wanted:
+  if recorded == wanted:
     return
   check_is_complete(folder)
   problem = f"does not hold a trained model ({wanted})"
-  if found:
-    problem = f"holds a model of another kind ({found}, not {wanted})"
+  if recorded:
+    problem = f"holds a model of another kind ({recorded}, not {wanted})"
   elif not files.exists(folder):
     problem = "does not exist"
   inside = checkpoints.similar_model(folder, lambda p: read(p)[0] == wanted)

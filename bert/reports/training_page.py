@@ -197,12 +197,12 @@ def examples_table(
 
 def label_table(scores: Mapping[str, Mapping], name: str = "Labels") -> str:
   """A table of precision, recall, F1 and support, by label."""
-  count = max((found["support"] for found in scores.values()), default=0)
+  count = max((values["support"] for values in scores.values()), default=0)
   rows = [
     [html.row_head(html.escape(label))]
-    + [bar_cell(found[key], count) for key in ("precision", "recall", "f1")]
-    + [html.number_cell(found["support"])]
-    for label, found in scores.items()
+    + [bar_cell(values[key], count) for key in ("precision", "recall", "f1")]
+    + [html.number_cell(values["support"])]
+    for label, values in scores.items()
   ]
   columns = ["label", "#precision", "#recall", "#F1", "#support"]
   return f"<h3>{name}</h3>" + html.table(name, columns, rows)
