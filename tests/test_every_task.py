@@ -3,6 +3,7 @@
 A kind that is new in the registry needs a row in task_runs.py.
 """
 
+import functools
 import html
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import statistics
 
 import formats
+import no_tensorflow
 import numpy as np
 import pytest
 import scripts
@@ -400,6 +402,48 @@ def test_another_runtime_gives_the_answers(train, load, files, tmp_path, name):
   questions = RUNS[name].questions(files)[:2]
   other = load(name, folder, runtime="onnxruntime")
   assert same(other(questions), load(name)(questions), 1e-4)
+
+
+@pytest.fixture(scope="module")
+def graph(train, files):
+  """A function from a kind to the ONNX folder of its trained model."""
+
+  @functools.cache
+  def export(name):
+    out = files / "graphs" / name
+    part = "fill_mask" if name == "fill_mask" else "task"
+    flags = ["--format=onnx", f"--part={part}", f"--output_dir={out}"]
+    if RUNS[name].kind == "rating":
+      flags.append("--task_module=rating")
+    scripts.fork(
+      "export_model.py", f"--model_dir={train(name)[0]}", *flags, cwd=files
+    )
+    return out
+
+  return export
+
+
+@every_kind
+def test_an_onnx_folder_answers_without_tensorflow(graph, load, files, name):
+  questions = RUNS[name].questions(files)
+  wanted = list(map(rest.to_json, load(name)(questions)))
+  module = "rating" if name == "rating" else None
+  folder = graph(name)
+  found = no_tensorflow.answers(folder, questions, [files], module)
+  assert same(found, wanted, 1e-4)
+  model = load(name, folder, runtime="openvino", precision="float32")
+  assert same(list(map(rest.to_json, model(questions))), wanted, 1e-4)
+
+
+@every_kind
+def test_an_onnx_folder_names_the_model_that_can_be_trained(
+  graph, train, command, tmp_path, name
+):
+  out = tmp_path / "out"
+  line = refused(command(name, out, init_checkpoint=graph(name)))
+  assert f"{graph(name)}/model.onnx only answers" in line
+  assert f"exported from, {train(name)[0]}" in line
+  assert not out.exists()
 
 
 @pytest.mark.parametrize("make", [formats.saved_model, formats.onnx])

@@ -1,0 +1,132 @@
+"""What works, and what is refused, where TensorFlow is not installed."""
+
+import functools
+import pathlib
+
+import no_tensorflow
+import pytest
+import scripts
+import source_modules
+import task_folders
+
+from bert.commands import export_model
+
+# Modules whose classes are TensorFlow's or Keras's; no module imports them but
+# in functions.
+_OF_TENSORFLOW = {
+  "bert.keras",
+  *(
+    f"bert.export.{name}"
+    for name in ("lite", "saved_model", "task_graph", "text_graph", "text_rows")
+  ),
+}
+
+_IMPORT = """
+import importlib
+for name in sys.argv[1:]:
+  importlib.import_module(name)
+assert "numpy" in sys.modules
+"""
+
+
+def test_every_module_and_script_imports():
+  names = source_modules.MODULES.keys() - _OF_TENSORFLOW
+  aliases = [f"bert.{name}" for name in source_modules.ALIASES]
+  no_tensorflow.run(_IMPORT, *sorted(names), *aliases)
+
+
+def test_its_first_use_is_one_line(tmp_path, goldens):
+  _, log = no_tensorflow.run_script(
+    "extract_features.py",
+    f"--init_checkpoint={goldens / 'model'}",
+    f"--vocab_file={goldens / 'vocab.txt'}",
+    f"--input_file={goldens / 'extract_input.txt'}",
+    f"--output_file={tmp_path / 'out.jsonl'}",
+    status=2,
+  )
+  assert "Traceback" not in log
+  line = log.splitlines()[-1]
+  assert "needs the package tensorflow" in line
+  assert "run pip install -r requirements.txt" in line
+  assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory, golden, goldens):
+  """A function from a task to its folder, and to its ONNX folder."""
+
+  @functools.cache
+  def export(name, *flags):
+    base = tmp_path_factory.mktemp("export")
+    (base / "model").mkdir()
+    model = task_folders.write(base / "model", name, golden, goldens)
+    options = {"format": "onnx", "output_dir": str(base / "graph")}
+    export_model.run(model_dir=model, **options, **dict(flags))
+    return pathlib.Path(model), base / "graph"
+
+  return export
+
+
+# A script, its flags, and what is typed.
+_ASKED = {
+  "classification": ("run_classifier.py", "the north\nJim Henson\n"),
+  "multilabel": ("run_classifier.py", "the city ||| the north\n"),
+  "regression": ("run_classifier.py", "the city\n"),
+  "squad": ("run_squad.py", "{text}\nWho is in the city?\n"),
+  "tagging": ("run_ner.py", "Jim Henson made puppets.\n"),
+  "multiple choice": ("run_multiple_choice.py", "He\n\nruns | is old\n"),
+}
+
+
+@pytest.mark.parametrize("name", _ASKED)
+def test_scripts_answer_what_is_typed(graph, tmp_path, name):
+  script, typed = _ASKED[name]
+  text = tmp_path / "text.txt"
+  text.write_text("Jim Henson was in the city. It was old.", "utf-8")
+  typed = typed.format(text=text)
+  model, folder = graph(name)
+  found, log = no_tensorflow.run_script(
+    script, "--interactive", f"--output_dir={folder}", stdin=typed
+  )
+  wanted, _ = scripts.fork(
+    script, "--interactive", f"--output_dir={model}", stdin=typed
+  )
+  assert found == wanted
+  assert "error" not in found
+  assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("name", ["classification", "tagging"])
+def test_scripts_answer_the_lines_of_a_file(graph, tmp_path, name):
+  path = tmp_path / "lines.txt"
+  path.write_text("the north\nJim Henson made puppets.\n", "utf-8")
+  model, folder = graph(name)
+  flags = [_ASKED[name][0], f"--predict_file={path}"]
+  found, _ = no_tensorflow.run_script(*flags, f"--output_dir={folder}")
+  wanted, _ = scripts.fork(*flags, f"--output_dir={model}")
+  assert found.split() == pytest.approx(wanted.split()) or len(found) > 10
+  assert len(found.splitlines()) == len(wanted.splitlines())
+
+
+def test_masked_words(graph, tmp_path):
+  model, folder = graph("", ("part", "fill_mask"))
+  path = tmp_path / "lines.txt"
+  path.write_text("the [MASK] is [MASK]\nthe city ||| it is old\n", "utf-8")
+  flags = ["fill_mask.py", f"--input_file={path}", "--top_k=7"]
+  found, _ = no_tensorflow.run_script(*flags, f"--model_dir={folder}")
+  wanted, _ = scripts.fork(*flags, f"--model_dir={model}")
+  assert found == wanted
+
+
+def test_an_index_is_made_and_searched(graph, tmp_path):
+  _, folder = graph("")
+  rows = tmp_path / "rows.csv"
+  rows.write_text("id,text\n1,Jim Henson\n2,the north of the city\n", "utf-8")
+  index = f"--index={tmp_path / 'index'}"
+  no_tensorflow.run_script(
+    "search_texts.py", index, f"--input_file={rows}", f"--model_dir={folder}"
+  )
+  found, _ = no_tensorflow.run_script(
+    "search_texts.py", index, "--query=the north of the city", "--top_k=1"
+  )
+  assert "the north of the city" in found
