@@ -435,6 +435,41 @@ def test_an_onnx_folder_answers_without_tensorflow(graph, load, files, name):
   assert same(list(map(rest.to_json, model(questions))), wanted, 1e-4)
 
 
+def test_eight_bits_of_an_onnx_folder(graph, train, load, files, tmp_path):
+  """Quantized when it is loaded, or when it is exported."""
+  name = "classification"
+  folder = shutil.copytree(graph(name), tmp_path / "graph")
+  wanted = load(name)(RUNS[name].questions(files))
+
+  def check(model):
+    answers = model(RUNS[name].questions(files))
+    for answer, full in zip(answers, wanted, strict=True):
+      assert same(answer["probabilities"], full["probabilities"], 0.1)
+    assert not same(answers, wanted, 1e-7)
+
+  for runtime in ("onnxruntime", "openvino"):
+    check(load(name, folder, precision="int8", runtime=runtime))
+    (path,) = (folder / "onnx").glob(f"*-int8-{runtime}.onnx")
+    time = path.stat().st_mtime_ns
+    load(name, folder, precision="int8", runtime=runtime)
+    assert path.stat().st_mtime_ns == time
+  scripts.fork(
+    "export_model.py",
+    *("--format=onnx", "--quantize=dynamic"),
+    f"--model_dir={train(name)[0]}",
+    f"--output_dir={tmp_path / 'small'}",
+  )
+  check(load(name, tmp_path / "small"))
+  sizes = [
+    (base / "model.onnx").stat().st_size
+    for base in (folder, tmp_path / "small")
+  ]
+  assert sizes[1] < 0.5 * sizes[0]
+  text = (tmp_path / "small" / "README.md").read_text("utf-8")
+  accuracy = tiny_task.results(train(name)[0])["eval_accuracy"]
+  assert f"| accuracy | {accuracy:.4f} |" in text.replace("eval_", "")
+
+
 @every_kind
 def test_an_onnx_folder_names_the_model_that_can_be_trained(
   graph, train, command, tmp_path, name

@@ -1,15 +1,22 @@
 """What works, and what is refused, where TensorFlow is not installed."""
 
 import functools
+import json
 import pathlib
+import shutil
 
 import no_tensorflow
+import onnx
 import pytest
 import scripts
 import source_modules
 import task_folders
+from hypothesis import HealthCheck, given, settings, strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
+import bert
 from bert.commands import export_model
+from bert.errors import UserError
 
 # Modules whose classes are TensorFlow's or Keras's; no module imports them but
 # in functions.
@@ -130,3 +137,108 @@ def test_an_index_is_made_and_searched(graph, tmp_path):
     "search_texts.py", index, "--query=the north of the city", "--top_k=1"
   )
   assert "the north of the city" in found
+
+
+def _change(path, change):
+  model = onnx.load(path)
+  change(model)
+  path.write_bytes(model.SerializeToString())
+
+
+def _rename_an_input(model):
+  for names in [model.graph.input, *(n.input for n in model.graph.node)]:
+    for index, value in enumerate(names):
+      if getattr(value, "name", value) == "segment_ids":
+        if isinstance(value, str):
+          names[index] = "token_type_ids"
+        else:
+          value.name = "token_type_ids"
+
+
+def _use_an_own_operator(model):
+  model.graph.node[0].domain = "com.example"
+  model.opset_import.append(helper.make_opsetid("com.example", 1))
+
+
+def _read_another_file(model):
+  tensor = model.graph.initializer[0]
+  size = len(tensor.raw_data)
+  tensor.ClearField("raw_data")
+  tensor.data_location = TensorProto.EXTERNAL
+  for key, value in (("location", "../secret"), ("length", str(size))):
+    tensor.external_data.add(key=key, value=value)
+
+
+def _cut_words(model):
+  for tensor in model.graph.initializer:
+    if tensor.name == "bert/embeddings/word_embeddings":
+      table = numpy_helper.to_array(tensor)[:50]
+      tensor.CopyFrom(numpy_helper.from_array(table.copy(), tensor.name))
+
+
+def _set_opset(model):
+  model.opset_import[0].version = 999
+
+
+def _with_labels(folder, count):
+  path = folder / "task.json"
+  fields = json.loads(path.read_text())
+  path.write_text(json.dumps({**fields, "labels": list("abcdef"[:count])}))
+
+
+DAMAGE = {
+  "another input": (_rename_an_input, "has 'token_type_ids'"),
+  "an operator of its own": (_use_an_own_operator, "com.example"),
+  "a file outside the folder": (_read_another_file, "damaged .*xternal"),
+  "a smaller vocabulary": (_cut_words, "does not fit"),
+  "an unknown opset": (_set_opset, "damaged .*opset"),
+}
+
+
+@pytest.fixture
+def damaged(graph, tmp_path):
+  return shutil.copytree(graph("classification")[1], tmp_path / "damaged")
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_graph_that_does_not_fit_is_one_line(damaged, name):
+  change, message = DAMAGE[name]
+  path = damaged / "model.onnx"
+  (damaged.parent / "secret").write_bytes(bytes(2**20))
+  _change(path, change)
+  with pytest.raises(UserError, match=message) as error:
+    bert.load(damaged)
+  assert str(path) in str(error.value)
+  assert "\n" not in str(error.value)
+
+
+def test_labels_that_are_not_the_graphs(damaged):
+  _with_labels(damaged, 2)
+  with pytest.raises(UserError, match=r"output 'logits' is \[3\] .* \[2\]"):
+    bert.load(damaged)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_damaged_folder_is_one_line(damaged, data):
+  """Or answers; a byte of a weight that changes is not noticed."""
+  folder = damaged
+  names = ("model.onnx", "task.json", "bert_config.json", "vocab.txt")
+  name = data.draw(st.sampled_from(names))
+  original = (folder / name).read_bytes()
+  content = bytearray(original)
+  # The structure of a graph is at its ends, between them are weights.
+  places = st.integers(0, min(len(content), 4000) - 1)
+  for _ in range(data.draw(st.integers(1, 3))):
+    place = data.draw(places) - data.draw(st.sampled_from((0, 4000)))
+    content[place % len(content)] = data.draw(st.integers(0, 255))
+  cut = data.draw(st.sampled_from((0, 0, 1, 100, len(content) // 2)))
+  (folder / name).write_bytes(content[: len(content) - cut])
+  message = ""
+  try:
+    bert.load(folder)("the north")
+  except UserError as error:
+    message = str(error)
+  finally:
+    (folder / name).write_bytes(original)
+  assert "\n" not in message

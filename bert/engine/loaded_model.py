@@ -15,7 +15,7 @@ from bert import runtimes
 from bert.contract import registry
 from bert.contract.task import Field, Task
 from bert.data import downloads, records
-from bert.engine import precision_loss, predictor
+from bert.engine import predictor
 from bert.errors import UserError, check_known, listing, plural, shortened
 from bert.models import checkpoints, model_folder, run_record, task_file
 from bert.models.resolve import Model, resolve
@@ -46,6 +46,8 @@ class LoadedModel:
     self._spec = task.feature_spec(False)
     self.predictor = predictor.load(model, task, **engine)
     if engine.get("precision") == runtimes.INT8:
+      from bert.engine import precision_loss  # No other answer needs it.
+
       precision_loss.measure(
         model, task, self.predictor, self.predictor.runtime
       )

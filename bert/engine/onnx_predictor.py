@@ -20,9 +20,12 @@ from bert.contract.task import Task
 from bert.data import files
 from bert.engine import devices, graph_encoder, runner, sessions
 from bert.engine.batches import Batching
-from bert.errors import UserError, listing, shortened
+from bert.errors import UserError, listing
 from bert.models import task_file
 from bert.models.resolve import Model
+
+# Characters of a runtime's message.
+_MOST_CHARS = 200
 
 
 class OnnxPredictor:
@@ -54,11 +57,9 @@ class OnnxPredictor:
     model.check_length(self._batching.spec["input_mask"].shape[-1])
     _check_settings(model, task)
     self._session = self._load(model, runtime, precision)
-    inputs, known = self._session.inputs, self._batching.spec
-    if not set(inputs) <= known.keys():
-      raise self._unfit(
-        f"its inputs are {listing(inputs)}, not of {listing(list(known))}"
-      )
+    unknown = set(self._session.inputs) - self._batching.spec.keys()
+    if unknown:
+      raise self._unfit(f"no row of the task has {listing(sorted(unknown))}")
     self._try_a_row(max(task.tokenizer.vocab.values()))
 
   def __call__(
@@ -128,7 +129,8 @@ class OnnxPredictor:
 
 
 def _reason(error):
-  return shortened(" ".join(str(error).split()))
+  """The end of a runtime's message, which begins with places in its code."""
+  return " ".join(str(error).split())[-_MOST_CHARS:]
 
 
 def _check_settings(model, task):
