@@ -189,7 +189,7 @@ def _with_labels(folder, count):
 DAMAGE = {
   "another input": (_rename_an_input, "has 'token_type_ids'"),
   "an operator of its own": (_use_an_own_operator, "com.example"),
-  "a file outside the folder": (_read_another_file, "damaged .*xternal"),
+  "a file outside the folder": (_read_another_file, "damaged .*secret"),
   "a smaller vocabulary": (_cut_words, "does not fit"),
   "an unknown opset": (_set_opset, "damaged .*opset"),
 }

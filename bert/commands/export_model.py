@@ -20,6 +20,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
+from bert import runtimes
 from bert.contract.task import Task
 from bert.data import downloads, files
 from bert.engine import loaded_model
@@ -211,13 +212,13 @@ def main(flags: Flags) -> dict[str, str]:
 
 
 def _measured(flags, folder, task, model):
-  """The metrics of a quantized ONNX folder, see `precision_loss.compare`."""
+  """The metrics of a quantized ONNX folder, see `precision_loss.measure`."""
   if flags.format != "onnx" or flags.quantize == "none":
     return None
   from bert.engine import precision_loss, predictor  # They load TensorFlow.
 
   small = predictor.load(resolve(folder), task)
-  return precision_loss.compare(model, task, small)
+  return precision_loss.measure(model, task, small, runtimes.TENSORFLOW)
 
 
 run, command = startup.script(main, FLAGS)

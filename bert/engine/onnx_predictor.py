@@ -25,7 +25,7 @@ from bert.models import task_file
 from bert.models.resolve import Model
 
 # Characters of a runtime's message.
-_MOST_CHARS = 200
+_MOST_CHARS = 300
 
 
 class OnnxPredictor:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 
 from absl import logging
 
-from bert import runtimes
 from bert.contract.task import Task, score_rows
 from bert.data import files
 from bert.engine import graph_encoder, inputs, predictor, record_files
@@ -33,27 +32,12 @@ def measure(
 
   None if no rows of this length are beside the model, or they have no metrics.
   """
+  rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
   path = path_of(model, runtime)
   try:
     recorded = files.read_json(path, dict)
-  except UserError as error:
-    logging.warning("The effect of int8 is not measured: %s", error)
-    return None
-  return recorded or compare(model, task, small, runtime, path)
-
-
-def compare(
-  model: Model,
-  task: Task,
-  small: Callable,
-  runtime: str = runtimes.TENSORFLOW,
-  path: str | None = None,
-) -> dict[str, dict[str, float]] | None:
-  """Like `measure`; the metrics are computed anew, and written to a path."""
-  rows_path = os.path.join(os.path.dirname(model.checkpoint), "eval.tf_record")
-  if not (task.kind in _KINDS and files.exists(rows_path)):
-    return None
-  try:
+    if recorded or not (task.kind in _KINDS and files.exists(rows_path)):
+      return recorded
     rows = _read(rows_path, task)
   except UserError as error:
     logging.warning("The effect of int8 is not measured: %s", error)
@@ -74,23 +58,19 @@ def path_of(model: Model, runtime: str, suffix: str = "") -> str:
 
 
 def write(
-  path: str | None,
+  path: str,
   small: Mapping[str, float],
   compute_full: Callable[[], Mapping[str, float]],
 ) -> dict[str, dict[str, float]]:
-  """Writes metrics in int8, `small`, and in float32, unless already written.
-
-  Without a path, it only logs and returns them.
-  """
-  recorded = path and files.read_json(path, dict)
+  """Writes metrics in int8, `small`, and in float32, unless already written."""
+  recorded = files.read_json(path, dict)
   if recorded and recorded.get("int8") == small:
     return recorded
   full = compute_full()
   metrics = {"float32": {n: full[n] for n in small}, "int8": small}
-  if path:
-    with contextlib.suppress(UserError, OSError):  # It may be read-only.
-      files.makedirs(os.path.dirname(path))
-      files.write_file(path, json.dumps(metrics, indent=2) + "\n")
+  with contextlib.suppress(UserError, OSError):  # The folder may be read-only.
+    files.makedirs(os.path.dirname(path))
+    files.write_file(path, json.dumps(metrics, indent=2) + "\n")
   for metric, value in small.items():
     logging.info("int8: %s %.4f, float32 %.4f", metric, value, full[metric])
   return metrics
