@@ -67,8 +67,11 @@ print(json.dumps(list(map(rest.to_json, model(asked)))))
 """
 
 
-def answers(folder, questions, path=(), module=None, **options):
-  """The answers of `bert.load`, as JSON."""
+def answers(folder, questions, path=(), module=None, python=None, **options):
+  """The answers of `bert.load`, as JSON.
+
+  `python` is that of another environment, in which the project is installed.
+  """
   asked = {
     "folder": str(folder),
     "questions": questions,
@@ -76,5 +79,10 @@ def answers(folder, questions, path=(), module=None, **options):
     "module": module,
     "options": options,
   }
-  output, _ = run(_ASK, stdin=json.dumps(asked))
+  asked, code = json.dumps(asked), _ASK
+  if python:
+    command = [python, "-c", f"import json, sys\n{code}"]
+    output = subprocess.check_output(command, input=asked, text=True, cwd="/")
+  else:
+    output, _ = run(code, stdin=asked)
   return json.loads(output.splitlines()[-1])

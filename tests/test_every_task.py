@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import statistics
+import subprocess
+import venv
 
 import formats
 import no_tensorflow
@@ -433,6 +435,35 @@ def test_an_onnx_folder_answers_without_tensorflow(graph, load, files, name):
   assert same(found, wanted, 1e-4)
   model = load(name, folder, runtime="openvino", precision="float32")
   assert same(list(map(rest.to_json, model(questions))), wanted, 1e-4)
+
+
+@pytest.mark.runtime
+def test_an_environment_without_tensorflow(graph, load, files, tmp_path):
+  """The requirements and the wheel alone, of at most 250 MB."""
+  venv.create(tmp_path / "env", with_pip=True)
+  python = str(tmp_path / "env" / "bin" / "python")
+  pip = [python, "-m", "pip", "-q"]
+  requirements = str(scripts.ROOT / "requirements-runtime.txt")
+  subprocess.run([*pip, "install", "-r", requirements], check=True)
+  source = tmp_path / "source"
+  ignored = shutil.ignore_patterns(".*", "tests", "*.egg-info", "build")
+  shutil.copytree(scripts.ROOT, source, ignore=ignored)
+  subprocess.run([*pip, "install", "--no-deps", source], check=True)
+  paths = (tmp_path / "env").rglob("*")
+  size = sum(p.stat().st_size for p in paths if p.is_file())
+  assert size < 250e6
+  for name in RUNS:
+    questions = RUNS[name].questions(files)
+    wanted = list(map(rest.to_json, load(name)(questions)))
+    module = "rating" if name == "rating" else None
+    found = no_tensorflow.answers(
+      graph(name), questions, [files], module, python
+    )
+    assert same(found, wanted, 1e-4), name
+  for script in ("bert-classify", "bert-pretrain"):
+    command = tmp_path / "env" / "bin" / script
+    done = subprocess.run([command, "--help"], capture_output=True, text=True)
+    assert "--output_dir" in done.stdout + done.stderr
 
 
 def test_eight_bits_of_an_onnx_folder(graph, train, load, files, tmp_path):

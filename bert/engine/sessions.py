@@ -58,6 +58,7 @@ def _load_onnxruntime(package, graph, precision):
   options = package.SessionOptions()
   options.log_severity_level = 4  # An exception says the same.
   options.intra_op_num_threads = runtimes.num_threads()
+  options.enable_mem_pattern = False  # It keeps memory for each new shape.
   # Without VNNI, sums of two 8-bit products overflow 16 bits.
   options.add_session_config_entry("session.x64quantprecision", "1")
   session = package.InferenceSession(
