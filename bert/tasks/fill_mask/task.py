@@ -20,7 +20,7 @@ from bert.data.masked_text import MASK, Filled, Row
 from bert.data.text_words import check_has_words
 from bert.engine import onnx_graph
 from bert.errors import UserError
-from bert.models import checkpoints
+from bert.models import checkpoints, task_file
 from bert.models.resolve import Model
 from bert.tasks.pretraining import task
 
@@ -58,6 +58,11 @@ class MaskTask(Task):
   def prepare(self, model: Model) -> None:
     special = self.tokenizer.special
     if checkpoints.is_graph(model.checkpoint):
+      if task_file.read(model.folder)[0] != self.kind:
+        raise UserError(
+          f"{model.checkpoint} has no masked words; export the model again, by "
+          f"export_model.py --format=onnx --part=fill_mask"
+        )
       self._is_paired = model.settings(type(self)).next_sentence
     else:
       self._is_paired = _check_heads(model)
