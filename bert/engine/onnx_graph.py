@@ -214,11 +214,12 @@ class OnnxOps:
     add, graph = self.graph.add, self.graph
     if how == "cls":
       return add("Gather", x, graph.constant(np.int64(0)), axis=1)
-    positions, zero = graph.integers(1), graph.number(0.0)
+    positions = graph.integers(1)
     mask = add("Cast", mask, to=graph.float_kind)
     number = add("ReduceSum", mask, positions, keepdims=1)
     weights = add("Unsqueeze", mask, graph.integers(2))
     if how == "max":
+      zero = graph.number(0.0)
       lowest = graph.number(np.finfo(np.float32).min)
       counted = add("Where", add("Greater", weights, zero), x, lowest)
       largest = add("ReduceMax", counted, positions, keepdims=0)
