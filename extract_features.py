@@ -26,7 +26,7 @@ from bert.engine.loaded_model import LoadedModel
 from bert.errors import plural
 from bert.flags import flag_table
 from bert.flags.values import COUNT, PATH, Flag, Flags, table
-from bert.models import model_folder, task_file
+from bert.models import checkpoints, model_folder, task_file
 from bert.models.resolve import Overrides, resolve
 from bert.scripts import settings, startup
 from bert.tasks.embeddings import feature_files, vectors
@@ -43,6 +43,7 @@ FLAGS = table(
     ),
     flag_table.INPUT_FILE,
     flag_table.RUNTIME,
+    flag_table.THREADS,
     flag_table.RUN_PRECISION,
     Flag("output_file", None,
          "File to write. Its extension selects the format: .npz, .parquet, or "
@@ -126,6 +127,10 @@ def load_model(flags: Flags) -> LoadedModel:
     options["layers"] = vectors.parse_layers(
       flags.layers, config.num_hidden_layers
     )
+  strategy = None
+  if not checkpoints.is_graph(model.checkpoint):  # This loads TensorFlow.
+    kind = devices.choose("auto", flags.use_tpu, None)
+    strategy = devices.make_strategy(kind)
   return loaded_model.load_task(
     model,
     vectors.VectorTask.kind,
@@ -133,7 +138,7 @@ def load_model(flags: Flags) -> LoadedModel:
     batch_size=flags.batch_size,
     runtime=flags.runtime,
     use_one_hot_embeddings=flags.use_one_hot_embeddings,
-    strategy=devices.make_strategy(devices.choose("auto", flags.use_tpu, None)),
+    strategy=strategy,
     pad_to_max_length=flags.use_tpu,
     precision=flags.given.get("precision"),
     **options,

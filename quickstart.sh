@@ -111,4 +111,9 @@ Ask the model about a sentence of your own, such as "The birds are quiet.":
   .venv/bin/python run_classifier.py --interactive \\
     --output_dir=$output_dir/classifier
 Next, fine-tune a released BERT on your own data; see README.md.
+To serve the model without TensorFlow, see docs/serving.md:
+  .venv/bin/pip install -r requirements-export.txt -r requirements-serve.txt
+  .venv/bin/python export_model.py --format=onnx \\
+    --model_dir=$output_dir/classifier --output_dir=$output_dir/onnx
+  .venv/bin/python serve.py --model_dir=$output_dir/onnx
 END

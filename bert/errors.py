@@ -137,22 +137,26 @@ def import_optional(name: str, needed_by: str, requirements: str) -> ModuleType:
   try:
     return importlib.import_module(name)
   except ImportError as error:
-    raise _missing_package(name, needed_by, error, requirements) from error
+    raise missing_package(name, needed_by, error, requirements) from error
 
 
 def require_package(name: str, needed_by: str, requirements: str) -> None:
   """Like `import_optional`, but imports nothing."""
   if importlib.util.find_spec(name) is None:
     reason = f"No module named {name!r}"
-    raise _missing_package(name, needed_by, reason, requirements)
+    raise missing_package(name, needed_by, reason, requirements)
 
 
-def _missing_package(name, needed_by, reason, requirements):
+def missing_package(
+  name: str, needed_by: str, reason: object, requirements: str
+) -> UserError:
+  """The error that an optional package is missing; see `import_optional`."""
   command = f"pip install -r {requirements}"
   # Only a clone has the file.
   if not (pathlib.Path(__file__).parent.parent / requirements).exists():
-    extra = requirements.removeprefix("requirements-").removesuffix(".txt")
-    command = f"pip install '{_DISTRIBUTION}[{extra}]'"
+    extra = requirements.removesuffix(".txt").partition("-")[2]
+    name_of_extra = f"[{extra}]" if extra else ""
+    command = f"pip install '{_DISTRIBUTION}{name_of_extra}'"
   return UserError(
     f"{needed_by} needs the package {name.split('.')[0]} ({reason}); run "
     f"{command}"

@@ -3,7 +3,8 @@
 Import this before anything else that imports TensorFlow. `import tensorflow`
 then takes no time: TensorFlow loads when the first of its names is used. So a
 script can report a wrong flag or a missing file at once. Therefore modules use
-TensorFlow only inside functions.
+TensorFlow only inside functions. Where it is not installed, they import all the
+same, and its first use is a UserError.
 
 TensorFlow writes some notes to stderr whatever TF_CPP_MIN_LOG_LEVEL says, so
 stderr is redirected while it loads. It would also load Keras, which nothing
@@ -23,6 +24,8 @@ import sys
 import threading
 import types
 
+from bert.errors import missing_package
+
 
 class _Deferred(types.ModuleType):
   """A module that loads when a name is used that it does not have yet."""
@@ -35,6 +38,17 @@ class _Deferred(types.ModuleType):
         self.__class__ = types.ModuleType
         return getattr(self, name)
     return super().__getattribute__(name)
+
+
+class _Missing(types.ModuleType):
+  """Stands for TensorFlow where it is not installed."""
+
+  def __getattr__(self, name):
+    if name.startswith("__"):  # What Python itself asks a module for.
+      raise AttributeError(name)
+    raise missing_package(
+      "tensorflow", "this step", f"for tf.{name}", "requirements.txt"
+    )
 
 
 _lock = threading.RLock()
@@ -104,7 +118,8 @@ def _has_avx512():
 
 def _defer_tensorflow():
   spec = importlib.util.find_spec("tensorflow")
-  if spec is None:  # Then `import tensorflow` says so.
+  if spec is None:
+    sys.modules["tensorflow"] = _Missing("tensorflow")
     return
   module = _Deferred("tensorflow", "Loads TensorFlow when it is used.")
   module.__spec__ = spec

@@ -1,5 +1,7 @@
 """The runtimes that can compute an encoder, and their precisions."""
 
+import os
+
 from bert.errors import UserError, require_package
 
 # Of the layers of a model.
@@ -38,3 +40,21 @@ def check_runtime(runtime: str, precision: str | None) -> None:
     )
   if runtime != TENSORFLOW:
     require_package(runtime, flag, REQUIREMENTS)
+
+
+# The threads of a runtime other than TensorFlow; None for one per core.
+_threads = None
+
+
+def use_threads(count: int | None) -> None:
+  """Sets the number of threads of the runtimes that are loaded from now on."""
+  global _threads
+  _threads = count
+
+
+def num_threads() -> int:
+  """That number; by default that of the cores that this process may use."""
+  if _threads:
+    return _threads
+  is_linux = hasattr(os, "sched_getaffinity")
+  return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1

@@ -3,14 +3,18 @@
 A kind that is new in the registry needs a row in task_runs.py.
 """
 
+import functools
 import html
 import json
 import os
 import re
 import shutil
 import statistics
+import subprocess
+import venv
 
 import formats
+import no_tensorflow
 import numpy as np
 import pytest
 import scripts
@@ -400,6 +404,112 @@ def test_another_runtime_gives_the_answers(train, load, files, tmp_path, name):
   questions = RUNS[name].questions(files)[:2]
   other = load(name, folder, runtime="onnxruntime")
   assert same(other(questions), load(name)(questions), 1e-4)
+
+
+@pytest.fixture(scope="module")
+def graph(train, files):
+  """A function from a kind to the ONNX folder of its trained model."""
+
+  @functools.cache
+  def export(name):
+    out = files / "graphs" / name
+    part = "fill_mask" if name == "fill_mask" else "task"
+    flags = ["--format=onnx", f"--part={part}", f"--output_dir={out}"]
+    if RUNS[name].kind == "rating":
+      flags.append("--task_module=rating")
+    scripts.fork(
+      "export_model.py", f"--model_dir={train(name)[0]}", *flags, cwd=files
+    )
+    return out
+
+  return export
+
+
+@every_kind
+def test_an_onnx_folder_answers_without_tensorflow(graph, load, files, name):
+  questions = RUNS[name].questions(files)
+  wanted = list(map(rest.to_json, load(name)(questions)))
+  module = "rating" if name == "rating" else None
+  folder = graph(name)
+  found = no_tensorflow.answers(folder, questions, [files], module)
+  assert same(found, wanted, 1e-4)
+  model = load(name, folder, runtime="openvino", precision="float32")
+  assert same(list(map(rest.to_json, model(questions))), wanted, 1e-4)
+
+
+@pytest.mark.runtime
+def test_an_environment_without_tensorflow(graph, load, files, tmp_path):
+  """The requirements and the wheel alone, of at most 250 MB."""
+  venv.create(tmp_path / "env", with_pip=True)
+  python = str(tmp_path / "env" / "bin" / "python")
+  pip = [python, "-m", "pip", "-q"]
+  requirements = str(scripts.ROOT / "requirements-runtime.txt")
+  subprocess.run([*pip, "install", "-r", requirements], check=True)
+  source = tmp_path / "source"
+  ignored = shutil.ignore_patterns(".*", "tests", "*.egg-info", "build")
+  shutil.copytree(scripts.ROOT, source, ignore=ignored)
+  subprocess.run([*pip, "install", "--no-deps", source], check=True)
+  paths = (tmp_path / "env").rglob("*")
+  size = sum(p.stat().st_size for p in paths if p.is_file())
+  assert size < 250e6
+  for name in RUNS:
+    questions = RUNS[name].questions(files)
+    wanted = list(map(rest.to_json, load(name)(questions)))
+    module = "rating" if name == "rating" else None
+    found = no_tensorflow.answers(
+      graph(name), questions, [files], module, python
+    )
+    assert same(found, wanted, 1e-4), name
+  for script in ("bert-classify", "bert-pretrain"):
+    command = tmp_path / "env" / "bin" / script
+    done = subprocess.run([command, "--help"], capture_output=True, text=True)
+    assert "--output_dir" in done.stdout + done.stderr
+
+
+def test_eight_bits_of_an_onnx_folder(graph, train, load, files, tmp_path):
+  """Quantized when it is loaded, or when it is exported."""
+  name = "classification"
+  folder = shutil.copytree(graph(name), tmp_path / "graph")
+  wanted = load(name)(RUNS[name].questions(files))
+
+  def check(model):
+    answers = model(RUNS[name].questions(files))
+    for answer, full in zip(answers, wanted, strict=True):
+      assert same(answer["probabilities"], full["probabilities"], 0.1)
+    assert not same(answers, wanted, 1e-7)
+
+  for runtime in ("onnxruntime", "openvino"):
+    check(load(name, folder, precision="int8", runtime=runtime))
+    (path,) = (folder / "onnx").glob(f"*-int8-{runtime}.onnx")
+    time = path.stat().st_mtime_ns
+    load(name, folder, precision="int8", runtime=runtime)
+    assert path.stat().st_mtime_ns == time
+  scripts.fork(
+    "export_model.py",
+    *("--format=onnx", "--quantize=dynamic"),
+    f"--model_dir={train(name)[0]}",
+    f"--output_dir={tmp_path / 'small'}",
+  )
+  check(load(name, tmp_path / "small"))
+  sizes = [
+    (base / "model.onnx").stat().st_size
+    for base in (folder, tmp_path / "small")
+  ]
+  assert sizes[1] < 0.5 * sizes[0]
+  text = (tmp_path / "small" / "README.md").read_text("utf-8")
+  accuracy = tiny_task.results(train(name)[0])["eval_accuracy"]
+  assert f"| accuracy | {accuracy:.4f} |" in text.replace("eval_", "")
+
+
+@every_kind
+def test_an_onnx_folder_names_the_model_that_can_be_trained(
+  graph, train, command, tmp_path, name
+):
+  out = tmp_path / "out"
+  line = refused(command(name, out, init_checkpoint=graph(name)))
+  assert f"{graph(name)}/model.onnx only answers" in line
+  assert f"exported from, {train(name)[0]}" in line
+  assert not out.exists()
 
 
 @pytest.mark.parametrize("make", [formats.saved_model, formats.onnx])

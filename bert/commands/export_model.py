@@ -7,9 +7,12 @@
 - task: a model that was trained on a task; from any other model, vectors of
   texts. A SavedModel of a classifier or of vectors reads text, others read rows
   of word piece ids;
+- fill_mask: the masked words of a pre-trained model, in ONNX;
 - encoder and preprocess: SavedModels with TF-Hub's interface for text.
 
-The formats onnx and tflite hold the model without its tokenizer.
+An ONNX folder is a model folder: serve.py, bert.load and the scripts answer
+from it without TensorFlow. The format tflite holds the model without its
+tokenizer.
 """
 
 import os
@@ -17,6 +20,7 @@ import os
 import tensorflow as tf
 from absl import logging
 
+from bert import runtimes
 from bert.contract.task import Task
 from bert.data import downloads, files
 from bert.engine import loaded_model
@@ -26,7 +30,7 @@ from bert.export.new_folder import check_is_new, new_folder
 from bert.export.readme import readme
 from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, check_output_folder, table
-from bert.models import huggingface_config, model_folder, task_file
+from bert.models import checkpoints, task_file
 from bert.models.resolve import Model, resolve
 from bert.scripts import startup
 from bert.tasks.embeddings.vectors import POOLINGS
@@ -37,20 +41,15 @@ _QUANTIZATIONS = {
   "tflite": ("none", "dynamic", "float16"),
 }
 
-_PARTS = ("task", "encoder", "preprocess")
+_PARTS = {
+  "saved_model": ("task", "encoder", "preprocess"),
+  "onnx": ("task", "fill_mask"),
+  "tflite": ("task",),
+}
 
 # Default of --max_seq_length without a trained task, if the model has as many
 # positions.
 _LENGTH = 128
-
-# Files that a program needs, beside the model, to read text and name answers.
-_ASSETS = (
-  *model_folder.VOCAB_NAMES,
-  *model_folder.CONFIG_NAMES,
-  huggingface_config.TOKENIZER_NAME,
-  task_file.NAME,
-)
-
 
 # fmt: off
 FLAGS = table(
@@ -60,8 +59,9 @@ FLAGS = table(
     Flag("format", "saved_model", "Format of the model.",
          choices=tuple(_QUANTIZATIONS)),
     Flag("part", "task",
-         "What to export; see above. encoder and preprocess are SavedModels.",
-         choices=_PARTS),
+         "What to export; see above. encoder and preprocess are SavedModels, "
+         "fill_mask is ONNX.",
+         choices=(*_PARTS["saved_model"], "fill_mask")),
     Flag("quantize", "none",
          "Storage of the weights. none: float32; dynamic: int8, with "
          "activations quantized at run time; float16: for tflite only.",
@@ -86,11 +86,8 @@ def check_flags(flags: Flags) -> None:
   """Checks that the flags suit each other, and that packages are installed."""
   flags.require("model_dir", "output_dir")
   given = f"--format={flags.format}"
-  is_graph = flags.format == "saved_model"
-  for name, known in (
-    ("quantize", _QUANTIZATIONS[flags.format]),
-    ("part", _PARTS if is_graph else _PARTS[:1]),
-  ):
+  for name, by_format in ("quantize", _QUANTIZATIONS), ("part", _PARTS):
+    known = by_format[flags.format]
     if flags[name] not in known:
       raise UserError(
         f"--{name}={flags[name]}: {given} has {' or '.join(known)}; pass that"
@@ -109,18 +106,14 @@ def export_model(
   from bert.export import lite, saved_model, task_graph, text_graph
 
   length = flags.max_seq_length
-  default_length = min(_LENGTH, model.config.max_position_embeddings)
   if flags.part == "encoder":
     module = saved_model.Encoder(model_dir)
   elif flags.part == "preprocess":
     tokenizer = text_graph.GraphTokenizer(model.tokenizer)
-    module = saved_model.Preprocessor(tokenizer, length or default_length)
+    length = length or _default_length(model)
+    module = saved_model.Preprocessor(tokenizer, length)
   else:
-    options = {}
-    if not task_file.read(model_dir)[0]:
-      options = {"pooling": flags.pooling, "normalize": flags.normalize}
-      options["max_seq_length"] = length or default_length
-    loaded = loaded_model.load(model_dir, **options)
+    loaded = loaded_model.load(model_dir, **settings_of(flags, model))
     module = task_graph.make_graph(loaded, flags.format == "saved_model")
   if flags.format == "tflite":
     path = os.path.join(folder, "model.tflite")
@@ -133,10 +126,24 @@ def export_model(
       files.write_file(path, model.config_json())
 
 
+def settings_of(flags: Flags, model: Model) -> dict[str, object]:
+  """The settings of the task that the flags choose for a release."""
+  if flags.part != "task" or task_file.read(model.folder)[0]:
+    return {}
+  return {
+    "pooling": flags.pooling,
+    "normalize": flags.normalize,
+    "max_seq_length": flags.max_seq_length or _default_length(model),
+  }
+
+
+def _default_length(model):
+  return min(_LENGTH, model.config.max_position_embeddings)
+
+
 def warn_of_unused(flags: Flags, has_task: bool) -> None:
   """Warns of flags that have no effect on this model."""
-  is_onnx = flags.format == "onnx"  # Rows of any length, without pooling.
-  if flags.part == "task" and not (has_task or is_onnx):
+  if flags.part == "task" and not has_task:
     return  # The model gives vectors, so all flags apply.
   names = ["pooling", "normalize"]
   if flags.format != "tflite" and flags.part != "preprocess":
@@ -144,23 +151,25 @@ def warn_of_unused(flags: Flags, has_task: bool) -> None:
   flags.warn_if_given("omit it", *names)
 
 
-def copy_assets(
-  model_dir: str, folder: str, task: Task, is_trained: bool
+def write_assets(
+  model: Model, folder: str, task: Task, source: str | None
 ) -> None:
-  """Copies what a program needs beside a model without a tokenizer."""
+  """Writes what a program needs beside a model without a tokenizer.
+
+  `source` is the folder to name in task.json; without it, there is none.
+  """
   files.makedirs(folder)
-  for name in files.listdir(model_dir):
-    if name in _ASSETS or name.endswith(".model"):
-      content = files.read_bytes(os.path.join(model_dir, name))
-      files.write_file(os.path.join(folder, name), content)
-  copied = files.listdir(folder)
-  if "tokenizer.json" not in copied and task.tokenizer.splits_words:
+  contents = model.contents()
+  if "tokenizer.json" not in contents and task.tokenizer.splits_words:
     lower_cases = task.tokenizer.basic_tokenizer.do_lower_case
     tokenizer = huggingface.make_tokenizer(task.tokenizer.vocab, lower_cases)
-    files.write_file(f"{folder}/tokenizer.json", tokenizer.to_str())
-  if is_trained and task_file.NAME not in copied:
-    # Folders of other programs record the task in their own files.
-    task_file.write(folder, task)
+    contents["tokenizer.json"] = tokenizer.to_str()
+  if source:
+    contents[task_file.NAME] = task_file.content(
+      task.kind, task.settings, source
+    )
+  for name, content in contents.items():
+    files.write_file(os.path.join(folder, name), content)
 
 
 def main(flags: Flags) -> dict[str, str]:
@@ -170,25 +179,46 @@ def main(flags: Flags) -> dict[str, str]:
   model.check_length(flags.max_seq_length or 0)
   is_trained = bool(task_file.read(model_dir)[0])
   warn_of_unused(flags, is_trained)
+  is_local = os.path.isdir(flags.model_dir)
+  source = os.path.abspath(model_dir) if is_local else flags.model_dir
   with new_folder(flags.output_dir.rstrip("/")) as folder:
-    if flags.format == "onnx":
-      path = os.path.join(folder, "model.onnx")
-      onnx_model.write_onnx(model_dir, path, flags.quantize)
-    else:
+    if flags.format != "onnx":
       export_model(flags, model_dir, model, folder)
-    if flags.part == "task":
+    if flags.part in ("task", "fill_mask"):
+      kind = flags.part if flags.part == "fill_mask" else None
+      settings = settings_of(flags, model)
+      task, _ = loaded_model.find_task(model_dir, kind, **settings)
       # In a SavedModel, this folder is for files that TensorFlow ignores.
       is_graph = flags.format == "saved_model"
       assets = f"{folder}/assets.extra" if is_graph else folder
-      task, _ = loaded_model.find_task(model_dir)
-      copy_assets(model_dir, assets, task, is_trained)
+      is_recorded = is_trained or flags.format == "onnx"
+      write_assets(model, assets, task, source if is_recorded else None)
+      if flags.format == "onnx":
+        path = os.path.join(folder, checkpoints.GRAPH_NAME)
+        onnx_model.write_onnx(model_dir, path, flags.quantize, kind, **settings)
       if not is_graph:
-        length = flags.max_seq_length if flags.format == "tflite" else None
-        content = readme(f"model.{flags.format}", task, length, is_trained)
+        content = readme(
+          f"model.{flags.format}",
+          task,
+          flags.max_seq_length if flags.format == "tflite" else None,
+          is_recorded,
+          is_release=not is_trained and kind is None,
+          metrics=_measured(flags, folder, task, model),
+        )
         files.write_file(f"{folder}/README.md", content)
   what = "the model" if flags.part == "task" else f"the part {flags.part}"
   logging.info("Wrote %s to %s", what, flags.output_dir)
   return {"output_dir": flags.output_dir}
+
+
+def _measured(flags, folder, task, model):
+  """The metrics of a quantized ONNX folder, see `precision_loss.measure`."""
+  if flags.format != "onnx" or flags.quantize == "none":
+    return None
+  from bert.engine import precision_loss, predictor  # They load TensorFlow.
+
+  small = predictor.load(resolve(folder), task)
+  return precision_loss.measure(model, task, small, runtimes.TENSORFLOW)
 
 
 run, command = startup.script(main, FLAGS)

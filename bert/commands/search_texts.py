@@ -40,6 +40,7 @@ FLAGS = table(
   ),
   flag_table.SEARCH,
   (
+    flag_table.THREADS,
     Flag("index", None, "Folder of the vectors, which --input_file writes.",
          kind=PATH),
     Flag("input_file", None,

@@ -36,6 +36,7 @@ FLAGS = table(
   flag_table.model_dir(),
   flag_table.SEARCH,
   (
+    flag_table.THREADS,
     Flag("index", None,
          "Folder of an index to search, which search_texts.py wrote. "
          "--model_dir defaults to its model.", kind=PATH),

@@ -17,6 +17,21 @@ def unit_length(x: np.ndarray) -> np.ndarray:
   return x / np.where(length, length, 1)
 
 
+def softmax(x: np.ndarray | tf.Tensor) -> np.ndarray | tf.Tensor:
+  """Softmax over the last axis; of an array without TensorFlow."""
+  if not isinstance(x, np.ndarray):
+    return tf.nn.softmax(x)
+  weights = np.exp(x - np.max(x, axis=-1, keepdims=True))
+  return weights / np.sum(weights, axis=-1, keepdims=True)
+
+
+def sigmoid(x: np.ndarray | tf.Tensor) -> np.ndarray | tf.Tensor:
+  """Element-wise sigmoid; of an array without TensorFlow."""
+  if not isinstance(x, np.ndarray):
+    return tf.sigmoid(x)
+  return np.exp(-np.logaddexp(0, -x))
+
+
 class TensorOps:
   """Operations on tensors; in training with dropout."""
 
@@ -38,11 +53,11 @@ class TensorOps:
 
   def softmax(self, x) -> tf.Tensor:
     """Softmax over the last axis."""
-    return tf.nn.softmax(x)
+    return softmax(x)
 
   def sigmoid(self, x) -> tf.Tensor:
     """Element-wise sigmoid."""
-    return tf.sigmoid(x)
+    return sigmoid(x)
 
   def largest(self, x) -> tf.Tensor:
     """The maximum over the last axis."""

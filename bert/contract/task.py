@@ -92,7 +92,9 @@ class Settings:
   """
 
   max_seq_length: int = 128  # word pieces per row
-  fixed = ("labels",)  # not options of `bert.load`; not a field
+  # Names of fields; not fields themselves.
+  fixed = ("labels",)  # not options of `bert.load`
+  in_graph = ()  # computed by the head, so that an ONNX file has one value
 
   @classmethod
   def flag_fields(cls) -> list[dataclasses.Field]:

@@ -14,9 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging as python_logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -28,8 +26,8 @@ from absl import logging
 import modeling
 from bert import kernels, layers, runtimes, variables
 from bert.data import files, records
-from bert.engine import onnx_graph, quantization
-from bert.errors import UserError, import_optional, shortened
+from bert.engine import onnx_graph, quantization, sessions
+from bert.errors import UserError, shortened
 from bert.models import checkpoints
 from bert.models.resolve import Model
 
@@ -121,21 +119,17 @@ class GraphEncoder:
 
   def _load(self, precision, *wanted):
     """A thread-safe function that computes the outputs `wanted`."""
-    handlers = list(python_logging.root.handlers)
-    flag = f"--runtime={self._runtime}"
-    package = import_optional(self._runtime, flag, runtimes.REQUIREMENTS)
-    python_logging.root.handlers[:] = handlers  # OpenVINO removes them.
-    lock = threading.Lock()
-
-    load = _load_openvino if self._runtime == "openvino" else _load_onnxruntime
 
     def make(reuses=True):
       encoder = _exported_encoder(
         self.model, self._weights, wanted, self._before, reuses
       )
       if precision == runtimes.INT8:
-        encoder = _quantized_encoder(encoder, self._runtime, reuses)
-      return load(package, encoder, precision)
+        path = None  # The encoder itself could not be written.
+        if not isinstance(encoder, bytes):
+          path = encoder.replace(".onnx", f"-int8-{self._runtime}.onnx")
+        encoder = sessions.quantized(encoder, path, self._runtime, reuses)
+      return sessions.Session(self._runtime, precision, encoder)
 
     try:
       compute = make()
@@ -154,41 +148,9 @@ class GraphEncoder:
       for name, ids in zip(records.SEQUENCES, sequences, strict=True):
         # Each sequence is a row.
         inputs[name] = ids.astype(np.int64).reshape(-1, ids.shape[-1])
-      with lock:  # One batch uses all cores.
-        return compute(inputs)
+      return compute(inputs)
 
     return run
-
-
-def _load_onnxruntime(package, encoder, precision):
-  options = package.SessionOptions()
-  options.log_severity_level = 3
-  # Without VNNI, sums of two 8-bit products overflow 16 bits.
-  options.add_session_config_entry("session.x64quantprecision", "1")
-  session = package.InferenceSession(
-    encoder, options, providers=["CPUExecutionProvider"]
-  )
-  return lambda inputs: session.run(None, inputs)
-
-
-def _load_openvino(package, encoder, precision):
-  core = package.Core()
-  if precision is None:
-    capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    precision = "bfloat16" if "BF16" in capabilities else "float32"
-  hint = "bf16" if precision == "bfloat16" else "f32"
-  compiled = core.compile_model(
-    core.read_model(encoder),
-    "CPU",
-    {
-      "INFERENCE_PRECISION_HINT": hint,
-      "PERFORMANCE_HINT": "LATENCY",
-      # Number of activations that share a scale, if weights are int8.
-      "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128,
-    },
-  )
-  logging.info("OpenVINO computes in %s", precision)
-  return lambda inputs: list(compiled(inputs).values())
 
 
 def _exported_encoder(model, weights, wanted, before, reuses=True):
@@ -217,7 +179,7 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
       weights.prefix,
     )
     return content
-  if is_local and _write(path, content, "Exported", start):
+  if is_local and sessions.write_graph(path, content, "Exported", start):
     with contextlib.suppress(OSError):  # Of older weights.
       for name in files.listdir(folder):
         if name.startswith((f"{kind}-", "int8-")) and before not in name:
@@ -225,35 +187,6 @@ def _exported_encoder(model, weights, wanted, before, reuses=True):
     return path
   logging.warning("%s cannot be written; the next start exports again", path)
   return content
-
-
-def _write(path, content, what, start):
-  """Writes and logs a file begun at `start`; returns whether that succeeded."""
-  with contextlib.suppress(UserError, OSError):
-    files.makedirs(os.path.dirname(path))
-    files.write_file(path, content)
-    seconds = time.monotonic() - start
-    logging.info("%s the encoder to %s in %.1f s", what, path, seconds)
-    return True
-  return False
-
-
-def _quantized_encoder(encoder, runtime, reuses=True):
-  """The path or content of the int8 encoder, from that of the float32 one."""
-  is_file = not isinstance(encoder, bytes)
-  if is_file:
-    path = encoder.replace(".onnx", f"-int8-{runtime}.onnx")
-    if reuses and files.exists(path):
-      return path
-  start = time.monotonic()
-  content = files.read_bytes(encoder) if is_file else encoder
-  quantize = {
-    "onnxruntime": quantization.dynamic,
-    "openvino": quantization.weights_in_int8,
-  }[runtime]
-  content = quantize(content, f"--precision={runtimes.INT8}")
-  is_written = is_file and _write(path, content, "Quantized", start)
-  return path if is_written else content
 
 
 def fingerprint(model: Model) -> str:

@@ -15,8 +15,7 @@ from bert import runtimes
 from bert.contract import registry
 from bert.contract.task import Field, Task
 from bert.data import downloads, records
-from bert.engine import precision_loss
-from bert.engine.predictor import Predictor
+from bert.engine import predictor
 from bert.errors import UserError, check_known, listing, plural, shortened
 from bert.models import checkpoints, model_folder, run_record, task_file
 from bert.models.resolve import Model, resolve
@@ -37,7 +36,7 @@ class LoadedModel:
   """A trained model, loaded once.
 
   Its attributes are `task`, `kind`, such as "classification", `config`, and
-  `labels`, if there are any. `engine` are arguments of `predictor.Predictor`.
+  `labels`, if there are any. `engine` are arguments of `predictor.load`.
   """
 
   def __init__(self, task: Task, model: Model, folder: str = "", **engine):
@@ -45,9 +44,13 @@ class LoadedModel:
     self.kind, self.labels = task.kind, tuple(task.labels)
     self._weights = model.checkpoint
     self._spec = task.feature_spec(False)
-    self.predictor = Predictor(model, task, **engine)
+    self.predictor = predictor.load(model, task, **engine)
     if engine.get("precision") == runtimes.INT8:
-      precision_loss.measure(model, task, self.predictor, engine["runtime"])
+      from bert.engine import precision_loss  # No other answer needs it.
+
+      precision_loss.measure(
+        model, task, self.predictor, self.predictor.runtime
+      )
 
   def __repr__(self) -> str:
     names = ", ".join(field.name for field in self.fields)
@@ -204,7 +207,7 @@ def load(
       registered task may differ from the folder's, if the folder has the
       variables of its head.
     **options: batch_size, precision, runtime and others, see
-      `predictor.Predictor`; and settings of the task, such as `top_k`,
+      `predictor.load`; and settings of the task, such as `top_k`,
       `pooling` or `max_seq_length`.
   """
   engine = {k: options.pop(k) for k in _OF_ENGINE if k in options}

@@ -66,6 +66,12 @@ class OnnxGraph:
     self._nodes.append(node)
     return output
 
+  def top_k(self, x: str, count: int) -> tuple[str, str]:
+    """The largest values over the last axis, in descending order, and where."""
+    values = self.add("TopK", x, self.integers(count), axis=-1)
+    self._nodes[-1].output.append(self._known(f"{values}_indices"))
+    return values, f"{values}_indices"
+
   def _known(self, name):
     self._tensors.add(name)
     return name
@@ -159,64 +165,65 @@ class OnnxOps:
   """The operations of `ops.TensorOps` on the tensors of a graph."""
 
   def __init__(self, graph: OnnxGraph):
-    self._graph = graph
+    self.graph = graph
     self.integers = set()  # The tensors that are not floats.
 
   def output_layer(
     self, x: str, size: int, scope: str = "", dropout: bool = True
   ) -> str:
     del size, dropout
-    graph = self._graph
+    graph = self.graph
     weights = graph.weight(f"{scope}output_weights", transposed=True)
     product = graph.add("MatMul", x, weights)
     return graph.add("Add", product, graph.weight(f"{scope}output_bias"))
 
   def softmax(self, x: str) -> str:
-    return self._graph.add("Softmax", x, axis=-1)
+    return self.graph.add("Softmax", x, axis=-1)
 
   def sigmoid(self, x: str) -> str:
-    return self._graph.add("Sigmoid", x)
+    return self.graph.add("Sigmoid", x)
 
   def largest(self, x: str) -> str:
-    axis = self._graph.integers(-1)
-    return self._graph.add("ReduceMax", x, axis, keepdims=0)
+    axis = self.graph.integers(-1)
+    return self.graph.add("ReduceMax", x, axis, keepdims=0)
 
   def index_of_largest(self, x: str) -> str:
-    indices = self._graph.add("ArgMax", x, axis=-1, keepdims=0)
+    indices = self.graph.add("ArgMax", x, axis=-1, keepdims=0)
     self.integers.add(indices)
     return indices
 
   def take(self, x: str, index: int) -> str:
-    index = self._graph.constant(np.int64(index))
-    return self._graph.add("Gather", x, index, axis=-1)
+    index = self.graph.constant(np.int64(index))
+    return self.graph.add("Gather", x, index, axis=-1)
 
   def first(self, x: str, size: int) -> str:
     ends = (self._graph.integers(n) for n in (0, size, -1))
     return self._graph.add("Slice", x, *ends)
 
   def linear(self, x: str, factor, offset: float) -> str:
-    product = self._graph.add("Mul", x, self._graph.number(factor))
-    return self._graph.add("Add", product, self._graph.number(offset))
+    product = self.graph.add("Mul", x, self.graph.number(factor))
+    return self.graph.add("Add", product, self.graph.number(offset))
 
   def masked(self, x: str, mask: str, value: float) -> str:
-    graph = self._graph
+    graph = self.graph
     mask = graph.add("Cast", mask, to=graph.float_kind)
     padding = graph.add("Sub", graph.number(1.0), mask)
     padding = graph.add("Mul", padding, graph.number(value))
     return graph.add("Add", x, padding)
 
   def reshaped(self, x: str, like: str) -> str:
-    return self._graph.add("Reshape", x, self._graph.add("Shape", like))
+    return self.graph.add("Reshape", x, self.graph.add("Shape", like))
 
   def pool(self, x: str, mask: str, how: str) -> str:
-    add, graph = self._graph.add, self._graph
+    add, graph = self.graph.add, self.graph
     if how == "cls":
       return add("Gather", x, graph.constant(np.int64(0)), axis=1)
-    positions, zero = graph.integers(1), graph.number(0.0)
+    positions = graph.integers(1)
     mask = add("Cast", mask, to=graph.float_kind)
     number = add("ReduceSum", mask, positions, keepdims=1)
     weights = add("Unsqueeze", mask, graph.integers(2))
     if how == "max":
+      zero = graph.number(0.0)
       lowest = graph.number(np.finfo(np.float32).min)
       counted = add("Where", add("Greater", weights, zero), x, lowest)
       largest = add("ReduceMax", counted, positions, keepdims=0)
@@ -228,9 +235,39 @@ class OnnxOps:
     return add("Div", total, number)
 
   def unit_length(self, x: str) -> str:
-    norm = self._graph.add("ReduceL2", x, self._graph.integers(-1), keepdims=1)
-    least = self._graph.number(SMALLEST_NORM)
-    return self._graph.add("Div", x, self._graph.add("Max", norm, least))
+    norm = self.graph.add("ReduceL2", x, self.graph.integers(-1), keepdims=1)
+    least = self.graph.number(SMALLEST_NORM)
+    return self.graph.add("Div", x, self.graph.add("Max", norm, least))
+
+
+def masked_words(
+  ops: OnnxOps, bert, features: Mapping, config: modeling.BertConfig, count: int
+) -> dict[str, str]:
+  """The outputs of `MaskTask.head` for one position of each row.
+
+  `count` is the number of pieces in `ids` and `probabilities`.
+  """
+  graph, scope = ops.graph, "cls/predictions"
+  positions, labels = (
+    features[f"masked_lm_{name}"] for name in ("positions", "ids")
+  )
+  x = bert.get_sequence_output()
+  x = graph.add("GatherND", x, positions, batch_dims=1)  # [B, H]
+  x = graph.dense(x, f"{scope}/transform/dense")
+  x = graph.activation(x, config.hidden_act)
+  x = graph.layer_norm(x, f"{scope}/transform", config.layer_norm_eps)
+  table = graph.weight("bert/embeddings/word_embeddings")
+  bias = graph.weight(f"{scope}/output_bias")
+  logits = graph.add("Gemm", x, table, bias, transB=1)  # [B, V]
+  log_probs = graph.add("LogSoftmax", logits, axis=-1)
+  best, ids = graph.top_k(log_probs, count)
+  ops.integers.add(ids)
+  of_labels = graph.add("GatherElements", log_probs, labels, axis=1)
+  return {
+    "ids": ids,
+    "probabilities": graph.add("Exp", best),
+    "log_prob": graph.add("Squeeze", of_labels, graph.integers(1)),
+  }
 
 
 class Layers:

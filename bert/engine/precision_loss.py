@@ -14,8 +14,7 @@ from absl import logging
 
 from bert.contract.task import Task, score_rows
 from bert.data import files
-from bert.engine import graph_encoder, inputs, record_files
-from bert.engine.predictor import Predictor
+from bert.engine import graph_encoder, inputs, predictor, record_files
 from bert.errors import UserError
 from bert.models.resolve import Model
 
@@ -27,9 +26,9 @@ _KINDS = ("classification",)
 
 
 def measure(
-  model: Model, task: Task, predictor: Predictor, runtime: str
+  model: Model, task: Task, small: Callable, runtime: str
 ) -> dict[str, dict[str, float]] | None:
-  """The metrics of a model in float32 and, by `predictor`, in int8.
+  """The metrics of a model in float32 and, by the predictor `small`, in int8.
 
   None if no rows of this length are beside the model, or they have no metrics.
   """
@@ -45,10 +44,10 @@ def measure(
     return None
 
   def compute_full():
-    full = Predictor(model, task, precision="float32", runtime=runtime)
+    full = predictor.load(model, task, precision="float32", runtime=runtime)
     return _score(task, rows, full)
 
-  return write(path, _score(task, rows, predictor), compute_full)
+  return write(path, _score(task, rows, small), compute_full)
 
 
 def path_of(model: Model, runtime: str, suffix: str = "") -> str:

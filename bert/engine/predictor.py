@@ -23,6 +23,7 @@ from bert.contract.task import Task
 from bert.engine import devices, graph_encoder, runner
 from bert.engine.batches import Axes, Batching
 from bert.engine.encoding import encode
+from bert.engine.onnx_predictor import OnnxPredictor
 from bert.engine.programs import EstimatorSpec, ModeKeys, Programs
 from bert.models import checkpoints
 from bert.models.resolve import Model
@@ -31,6 +32,12 @@ Tensors = Mapping[str, "tf.Tensor"]
 
 # With fewer batches, compiling activations costs more time than it saves.
 _MANY_BATCHES = 50
+
+
+def load(model: Model, task: Task, **options) -> Predictor | OnnxPredictor:
+  """What computes the rows of a model: from its weights, or from its graph."""
+  is_graph = checkpoints.is_graph(model.checkpoint)
+  return (OnnxPredictor if is_graph else Predictor)(model, task, **options)
 
 
 class Predictor:
@@ -62,6 +69,7 @@ class Predictor:
     runtimes.check_runtime(runtime, precision)
     self._config = model.config
     self._task = task
+    self.runtime = runtime
     self._axes = outputs or task.output_axes()
     strategy = strategy or tf.distribute.get_strategy()
     replicas = strategy.num_replicas_in_sync
@@ -111,7 +119,7 @@ class Predictor:
     """
     count = -(-len(rows) // self._batching.batch_size)
     return runner.compute_rows(
-      self._program(count >= _MANY_BATCHES),
+      runner.in_numpy(self._program(count >= _MANY_BATCHES)),
       self._batching,
       rows,
       self._axes,

@@ -1,10 +1,11 @@
 """Runs rows through a compiled program, and checks the numbers.
 
-    program = programs.get(ModeKeys.PREDICT, signature(batching))
+    program = in_numpy(programs.get(ModeKeys.PREDICT, signature(batching)))
     for outputs in compute_rows(program, batching, rows, axes, "checkpoint X"):
       outputs["logits"]  # of one row
 
-Evaluation and prediction, `bert.load` and the server all compute rows here.
+Evaluation and prediction, `bert.load` and the server all compute rows here, by
+TensorFlow or by any other runtime.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from bert.errors import UserError
 
 _T, _U = TypeVar("_T"), TypeVar("_U")
 
-Program = Callable[[Mapping[str, "tf.Tensor"]], Mapping[str, "tf.Tensor"]]
+Tensors = Mapping[str, "tf.Tensor"]
+Arrays = Mapping[str, np.ndarray]
 
 
 class InfiniteOutputError(UserError):
@@ -39,8 +41,18 @@ def signature(batching: Batching) -> dict[str, tf.TensorSpec]:
   }
 
 
+def in_numpy(program: Callable[[Tensors], Tensors]) -> Callable:
+  """A program of TensorFlow as a function from arrays to arrays."""
+
+  def compute(features):
+    tensors = program({n: tf.constant(x) for n, x in features.items()})
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+  return compute
+
+
 def compute_rows(
-  program: Program,
+  program: Callable[[Arrays], Arrays],
   batching: Batching,
   rows: Iterable[Mapping],
   axes: Axes,
@@ -57,11 +69,9 @@ def compute_rows(
   """
 
   def compute(batch):
-    features = batching.features(batch)
-    tensors = program({n: tf.constant(x) for n, x in features.items()})
     outputs = {
-      name: value.numpy()
-      for name, value in tensors.items()
+      name: value
+      for name, value in program(batching.features(batch)).items()
       if name not in ("row_index", "is_real_example")
     }
     check_finite(outputs, source)
@@ -82,7 +92,7 @@ def compute_rows(
 
 
 def compute_batches(
-  program: Program, batches: Iterable[Mapping[str, tf.Tensor]]
+  program: Callable[[Tensors], Tensors], batches: Iterable[Tensors]
 ) -> Iterator[dict[str, np.ndarray]]:
   """Like `compute_rows`, for batches of features that are ready.
 

@@ -4,7 +4,8 @@
 
 The inputs are input_ids, input_mask and segment_ids, int64 [batch, length], or
 [batch, choices, length] for multiple choice. The outputs are the predictions of
-the task, or `sequence_output` and `pooled_output`; see docs/export.md.
+the task. A release has vectors, `sequence_output` and `pooled_output`; see
+docs/export.md.
 """
 
 import contextlib
@@ -20,7 +21,6 @@ from bert.engine.onnx_graph import (
   OnnxOps,
   encoder,
   layer_name,
-  sequence_inputs,
 )
 from bert.errors import UserError, first_line, require_package
 from bert.layers import POOLER
@@ -28,29 +28,33 @@ from bert.models import checkpoints, task_file
 from bert.tasks.multiple_choice.task import CHOICE
 
 
-def write_onnx(model_dir: str, path: str, quantize: str) -> None:
-  """Writes the model in a folder as an ONNX file, by a value of --quantize."""
+def write_onnx(
+  model_dir: str, path: str, quantize: str, kind: str | None = None, **settings
+) -> None:
+  """Writes the model in a folder as an ONNX file, by a value of --quantize.
+
+  `kind` and `settings` are arguments of `loaded_model.find_task`.
+  """
   flag = f"--quantize={quantize}"
   if quantize == "dynamic":
     require_package("onnxruntime", flag, runtimes.REQUIREMENTS)
-  content = task_graph(model_dir).to_bytes()
+  content = task_graph(model_dir, kind, **settings).to_bytes()
   if quantize == "dynamic":
     content = quantization.dynamic(content, flag)
   files.write_file(path, content)
 
 
-def task_graph(model_dir: str) -> OnnxGraph:
+def task_graph(
+  model_dir: str, kind: str | None = None, **settings
+) -> OnnxGraph:
   """The graph of the model in a folder, with the head of its task."""
   model_dir = downloads.local_path(model_dir)
-  task, model = loaded_model.find_task(model_dir)
-  wanted = modeling.variable_shapes(model.config)
-  if task_file.read(model_dir)[0] is None:
-    weights = checkpoints.load_weights(model.checkpoint, wanted, POOLER)
-    return _encoder_graph(weights, model.config)
+  task, model = loaded_model.find_task(model_dir, kind, **settings)
+  is_release = kind is None and task_file.read(model_dir)[0] is None
   weights = checkpoints.load_weights(
     model.checkpoint,
-    wanted | task.head_shapes(model.config),
-    task.optional_variables(),
+    modeling.variable_shapes(model.config) | task.head_shapes(model.config),
+    POOLER if is_release else task.optional_variables(),
   )
   # Settings of vectors that ONNX files do not support.
   known_settings = {"layer_combination": "last", "exclude_special": False}
@@ -60,11 +64,10 @@ def task_graph(model_dir: str) -> OnnxGraph:
         f"the model has {name}={value}, which ONNX files cannot have; export a "
         f"SavedModel"
       )
-  graph, scratch, read = OnnxGraph(weights), OnnxGraph(weights), set()
-  cut_axes = task.feature_spec(False)["input_ids"].cut_axes
-  axes = ["batch", *map(_axis_name, cut_axes)]
-  for made in (graph, scratch):
-    features = {name: made.input(name, axes) for name in records.SEQUENCES}
+  graph, scratch = OnnxGraph(weights), OnnxGraph(weights)
+  extras = _encoder_outputs(task, model.config, weights) if is_release else {}
+  spec, read = task.feature_spec(False), set(extras.values())
+  features = _Features(graph, spec)
 
   def note(name):
     read.add(name)
@@ -72,9 +75,10 @@ def task_graph(model_dir: str) -> OnnxGraph:
 
   with _only_ops(task):  # A scratch graph shows what the head reads.
     bert = EncoderOutputs(model.config, note)
-    task.head(OnnxOps(scratch), bert, features)
-  sequences = list(features.values())
-  if len(axes) > 2:  # Each sequence of an example is a row of the encoder.
+    task.head(OnnxOps(scratch), bert, _Features(scratch, spec))
+  sequences = [features[name] for name in records.SEQUENCES]
+  if len(spec["input_ids"].cut_axes) > 1:
+    # Each sequence of an example is a row of the encoder.
     length = graph.add("Shape", sequences[0], start=-1)
     rows = graph.add("Concat", graph.integers(-1), length, axis=0)
     sequences = [graph.add("Reshape", name, rows) for name in sequences]
@@ -87,7 +91,39 @@ def task_graph(model_dir: str) -> OnnxGraph:
       kind = "INT64" if outputs[name] in ops.integers else "FLOAT"
       axes = ["batch", *map(_axis_name, axes)]
       graph.output(name, outputs[name], axes, kind)
+  for name, source in extras.items():
+    axes = ["length"] if name != POOLED else []
+    axes = ["batch", *axes, model.config.hidden_size]
+    graph.output(name, encoded[source], axes)
   return graph
+
+
+class _Features(dict):
+  """The features of a batch, declared as inputs of a graph when they are read.
+
+  The three sequences are inputs whether they are read or not.
+  """
+
+  def __init__(self, graph, spec):
+    super().__init__()
+    self._graph, self._spec = graph, spec
+    for name in records.SEQUENCES:
+      self[name]
+
+  def __missing__(self, name):
+    feature = self._spec[name]
+    axes = feature.cut_axes or feature.shape
+    self[name] = self._graph.input(name, ["batch", *map(_axis_name, axes)])
+    return self[name]
+
+
+def _encoder_outputs(task, config, weights):
+  """The outputs of a release beside its vectors, as the encoder names them."""
+  names = {"sequence_output": layer_name(config.num_hidden_layers - 1)}
+  # With --pooling=pooled, that output is the vectors.
+  if POOLER[0] in weights and not task.needs_pooler:
+    names[POOLED] = POOLED
+  return names
 
 
 @contextlib.contextmanager
@@ -108,16 +144,3 @@ def _only_ops(task):
 def _axis_name(axis):
   """The name of an axis in the file, or its size."""
   return {records.POSITION: "length", CHOICE: "choices"}.get(axis, axis)
-
-
-def _encoder_graph(weights, config):
-  graph = OnnxGraph(weights)
-  last = layer_name(config.num_hidden_layers - 1)
-  has_pooler = POOLER[0] in weights
-  wanted = [last, POOLED] if has_pooler else [last]
-  outputs = encoder(graph, config, sequence_inputs(graph), wanted)
-  axes = ["batch", "length", config.hidden_size]
-  graph.output("sequence_output", outputs[last], axes)
-  if has_pooler:
-    graph.output(POOLED, outputs[POOLED], ["batch", config.hidden_size])
-  return graph

@@ -3,6 +3,8 @@
 files.write_file(f"{folder}/README.md", readme("model.onnx", task))
 """
 
+from collections.abc import Mapping
+
 from bert.contract.task import Task
 from bert.engine.onnx_graph import POOLED
 
@@ -14,13 +16,40 @@ _MEANINGS = {
   "end_logits": "scores of its last piece, not probabilities",
   "labels": "the index of the label of each piece",
   "vectors": "the vector of the text",
+  "ids": "the most probable pieces, the best first",
+  "log_prob": "the log-probability of the piece `masked_lm_ids`",
+  "next_sentence": "the probability that B follows A",
 }
+
+# Further inputs of masked words.
+_MASK_INPUTS = """
+   `masked_lm_positions`, int64 [rows, 1], is the position of the piece to
+   predict, and `masked_lm_ids`, of the same shape, any piece."""
+
+# How to answer texts by a folder with a task.json and a graph.
+_ANSWERS = """
+`bert-serve --model_dir=FOLDER` and, in Python, `bert.load(FOLDER)` answer texts
+(`pip install bert-tensorflow2`). They do not load TensorFlow. A program of your
+own can do the same:
+"""
 
 
 def readme(
-  name: str, task: Task, length: int | None = None, is_trained: bool = True
+  name: str,
+  task: Task,
+  length: int | None = None,
+  has_task: bool = True,
+  is_release: bool = False,
+  metrics: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
-  """The content of README.md beside a file, model.onnx or model.tflite."""
+  """The content of README.md beside a file, model.onnx or model.tflite.
+
+  Args:
+    length: of the rows; default: that of the task.
+    has_task: whether the folder has a task.json.
+    is_release: whether an ONNX file also has the outputs of the encoder.
+    metrics: in float32 and in int8, see `precision_loss`.
+  """
   special, is_lite = task.tokenizer.special, name == "model.tflite"
   length = length or task.settings.max_seq_length
   fields = [field for field in task.inputs if field.default is None]
@@ -30,15 +59,16 @@ def readme(
     between = f" {special.sep}" * special.between
     row = f"{special.cls} A{between} B {special.sep}, or {row} if B is empty"
   recorded = ""
-  if is_trained:
+  if has_task:
     recorded = " `task.json` has\n   the labels, in the order of the outputs, "
     recorded += "and the settings."
+  others = _MASK_INPUTS if task.kind == "fill_mask" else ""
   dtype = "int32" if is_lite else "int64"
   shape = ["1", f"{length}"] if is_lite else ["rows", "length"]
   if len(task.feature_spec(False)["input_ids"].cut_axes) > 1:
     shape.insert(1, "1" if is_lite else "choices")
   return f"""# A BERT model ({task.kind})
-
+{"" if is_lite else _ANSWERS}
 An input consists of {inputs}.
 
 1. Split each text by `tokenizer.json`, without special pieces.{recorded}
@@ -47,17 +77,27 @@ An input consists of {inputs}.
 3. `input_ids` is {row}.
    Padding follows. `input_mask` is 1 for pieces and 0 for padding.
    `segment_ids` is 1 for B and its last {special.sep}, if the model has two
-   segments, and else 0. All three are {dtype} [{", ".join(shape)}].
+   segments, and else 0. All three are {dtype} [{", ".join(shape)}].{others}
 4. `{name}` computes for each row:
-{_outputs(name, task, is_trained)}"""
+{_outputs(task, is_release and not is_lite)}{_measured(metrics or {})}"""
 
 
-def _outputs(name, task, is_trained):
+def _measured(metrics):
+  """The loss by int8."""
+  lines = [
+    f"| {name} | {value:.4f} | {metrics['int8'][name]:.4f} |\n"
+    for name, value in metrics.get("float32", {}).items()
+  ]
+  head = "\n| development set | float32 | int8 |\n| --- | --- | --- |\n"
+  return head + "".join(lines) if lines else ""
+
+
+def _outputs(task, is_release):
   meanings = {output: _MEANINGS.get(output) for output in task.output_axes()}
   if task.kind == "classification" and not task.labels:
     meanings["probabilities"] = "the predicted numbers"
-  if name == "model.onnx" and not is_trained:
-    meanings = {"sequence_output": "the vector of each piece"}
+  if is_release:
+    meanings["sequence_output"] = "the vector of each piece"
     meanings[POOLED] = "the vector of the pooler, if the model has one"
   return "".join(
     f"   - `{output}`{f': {meaning}' if meaning else ''}\n"

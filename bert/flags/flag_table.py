@@ -94,10 +94,16 @@ INPUT_FILE = Flag("input_file", None,
                   "UTF-8 text, plain or in gzip (.gz); - is standard input. "
                   "Each line is a text, or a pair, A ||| B.", kind=PATH)
 
+THREADS = Flag("threads", None,
+               "Threads of onnxruntime and openvino. Default: one for each "
+               "core that the process may use.", kind=int, check=COUNT,
+               affects_weights=False)
+
 RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
                "What runs the encoder. For onnxruntime and openvino, the "
                "encoder is exported once to an ONNX file beside the "
-               "checkpoint. openvino uses bfloat16 where the processor "
+               "checkpoint. An ONNX folder needs one of these, by default "
+               "onnxruntime. openvino uses bfloat16 where the processor "
                "supports it, unless --precision is given; training scripts "
                "default to float32.",
                choices=runtimes.RUNTIMES)
@@ -347,6 +353,7 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
     *SOFT_TARGETS,
     UNLABELED_FILE,
     RUNTIME,
+    THREADS,
     PRECISION.but(
       choices=RUN_PRECISION.choices,
       help=f"{PRECISION.help} int8 is for a trained model with --runtime, and "

@@ -4,6 +4,7 @@ A checkpoint is a prefix: `PREFIX.index` and `PREFIX.data-?????-of-?????`. It
 holds each variable under its full name, as the released models and the
 original code do, so files can be exchanged in both directions. Weights in
 Hugging Face's format are read in the same way, under the path of their file.
+The graph of an ONNX folder has such a path, too, but its weights are not read.
 """
 
 from __future__ import annotations
@@ -35,6 +36,12 @@ from bert.models import huggingface_weights
 # and at its end the weights alone under the name that released models have.
 TRAINING_NAME = "model.ckpt"
 RELEASE_NAME = "bert_model.ckpt"
+
+# The graph that export_model.py writes, with weights that no program reads.
+GRAPH_NAME = "model.onnx"
+
+# Key of the folder that it was exported from, in its task.json.
+SOURCE = "exported_from"
 
 # The weights of a run's best evaluation, and the history of its evaluations.
 BEST_NAME = "best_model.ckpt"
@@ -68,7 +75,7 @@ def find_checkpoint(path: str) -> str:
 
   The path is a prefix; one of a checkpoint's files; or a folder, which stands
   for the finished model in it (`bert_model.ckpt`), or else for its best
-  checkpoint, its newest one, or its `model.safetensors`.
+  checkpoint, its newest one, its `model.safetensors`, or its graph in ONNX.
   """
   path = given = downloads.local_path(path)
   part = re.fullmatch(r"(.+)\.(index|meta|data-\d{5}-of-\d{5})", path)
@@ -79,6 +86,7 @@ def find_checkpoint(path: str) -> str:
       final_checkpoint(path)
       or next(reversed(training_checkpoints(path)), None)
       or huggingface_weights.find_weights(path)
+      or find_graph(path)
       or _recorded_checkpoint(path)
     )
     if found:
@@ -97,7 +105,7 @@ def _missing_checkpoint(path, given):
   if is_folder and files.exists(os.path.join(folder, "config.json")):
     name = huggingface_weights.WEIGHTS_NAME
     return f"{folder} has a config.json but no {name}; copy it there, too"
-  suffix = "" if huggingface_weights.is_weights(path) else ".index"
+  suffix = "" if _is_file(path) else ".index"
   remedy = (
     f"pass the files' common prefix, such as .../{RELEASE_NAME}, or their "
     f"folder{similar_model(given)}"
@@ -129,14 +137,28 @@ def similar_model(
 
 def exists(prefix: str) -> bool:
   """Whether there is a checkpoint of that prefix."""
-  is_file = huggingface_weights.is_weights(prefix)
-  return files.exists(prefix if is_file else prefix + ".index")
+  return files.exists(prefix if _is_file(prefix) else prefix + ".index")
+
+
+def is_graph(prefix: str) -> bool:
+  """Whether a path is that of a graph in ONNX, rather than of a checkpoint."""
+  return prefix.endswith(".onnx")
+
+
+def _is_file(prefix):
+  return huggingface_weights.is_weights(prefix) or is_graph(prefix)
+
+
+def find_graph(folder: str) -> str | None:
+  """The path of the graph in a folder; None without one."""
+  path = os.path.join(folder, GRAPH_NAME)
+  return path if files.exists(path) else None
 
 
 def checkpoint_files(path: str) -> list[str]:
   """Paths of the files of the checkpoint that `find_checkpoint` returns."""
   prefix = find_checkpoint(path)
-  if huggingface_weights.is_weights(prefix):
+  if _is_file(prefix):
     return huggingface_weights.weight_files(prefix)
   return [prefix + ".index", *_data_files(prefix)]
 
@@ -153,8 +175,16 @@ def hash_of_weights(path: str) -> str:
 
 
 def _hash_of(path):
+  return _hash_of_version(path, *_version(path))
+
+
+def _version(path):
+  """The time of the last change of a file, and its size."""
+  if not files.is_remote(path):
+    stat = os.stat(path)
+    return stat.st_mtime_ns, stat.st_size
   stat = tf.io.gfile.stat(path)
-  return _hash_of_version(path, stat.mtime_nsec, stat.length)
+  return stat.mtime_nsec, stat.length
 
 
 @functools.cache
@@ -246,6 +276,8 @@ class Checkpoint:
   def _reader(self):
     if huggingface_weights.is_weights(self.prefix):
       return huggingface_weights.Weights(self.prefix)
+    if is_graph(self.prefix):
+      raise _no_weights(self.prefix)
     with _readable(self.prefix):
       return tf.train.load_checkpoint(_literal_prefix(self.prefix, self))
 
@@ -288,14 +320,26 @@ class Checkpoint:
 
   def verify(self) -> Checkpoint:
     """Reads every variable, once per process as long as the files stay."""
-    stats = map(tf.io.gfile.stat, checkpoint_files(self.prefix))
-    key = (self.prefix, *((stat.mtime_nsec, stat.length) for stat in stats))
+    key = (self.prefix, *map(_version, checkpoint_files(self.prefix)))
     if key not in _verified:
       # The order of the file, which a remote one is fastest to read in.
       for name in sorted(self._reader.get_variable_to_shape_map()):
         self[name]
       _verified.add(key)
     return self
+
+
+def _no_weights(path):
+  """The error for a graph where weights are needed."""
+  folder, source = os.path.dirname(path), None
+  with contextlib.suppress(UserError):
+    record = files.read_json(os.path.join(folder, "task.json"), dict)
+    source = (record or {}).get(SOURCE)
+  return UserError(
+    f"{path} only answers: it is a graph in ONNX, whose weights cannot be "
+    f"trained or converted; pass the folder that it was exported from"
+    f"{f', {source}' if source else ''}"
+  )
 
 
 def _their_names(names):

@@ -3,7 +3,7 @@
 Such a folder contains `bert_config.json`, `bert_model.ckpt`, and either
 `vocab.txt` or a SentencePiece model (`*.model`). A folder in Hugging Face's
 format contains `config.json`, `model.safetensors`, and `vocab.txt` or
-`tokenizer.json`.
+`tokenizer.json`; an ONNX folder `bert_config.json`, `model.onnx` and either.
 """
 
 import glob
@@ -33,6 +33,8 @@ def is_finished(model_dir: str) -> bool:
     return True
   config = os.path.join(model_dir, huggingface_config.CONFIG_NAME)
   weights = huggingface_weights.find_weights(model_dir)
+  if weights is None and files.exists(os.path.join(model_dir, needed[0])):
+    return checkpoints.find_graph(model_dir) is not None
   return files.exists(config) and weights is not None
 
 

@@ -1,6 +1,5 @@
 """The record of a run, `flags.json`, and its results, `eval_results`."""
 
-import importlib.metadata
 import math
 import os
 import platform
@@ -37,6 +36,8 @@ class RunRecord:
   """
 
   def __init__(self, flags: Flags, data: Mapping[str, str]):
+    from importlib import metadata  # Commands that do not train start faster.
+
     self._rows = flags.rows
     hashes = {
       name: files.hash_of(flags[name]) for name in _FILE_FLAGS if flags[name]
@@ -53,7 +54,7 @@ class RunRecord:
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
-        "scikit-learn": importlib.metadata.version("scikit-learn"),
+        "scikit-learn": metadata.version("scikit-learn"),
         "platform": platform.platform(),
       },
       "data": {**data, **hashes},

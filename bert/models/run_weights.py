@@ -8,8 +8,11 @@ from bert.models.model_folder import folder_of
 
 
 def weights_folder(output_dir: str, init_checkpoint: str | None) -> str | None:
-  """The folder of the weights of a run: `output_dir` if it has checkpoints."""
-  if output_dir and checkpoints.training_checkpoints(output_dir):
+  """The folder of the weights of a run: `output_dir` if it has any."""
+  if output_dir and (
+    checkpoints.training_checkpoints(output_dir)
+    or checkpoints.find_graph(output_dir)
+  ):
     return output_dir
   return folder_of(init_checkpoint)
 

@@ -34,7 +34,8 @@ def read(folder: str) -> tuple[str | None, dict]:
   format. A folder of sentence-transformers has the kind "vectors".
   """
   path = os.path.join(folder, NAME)
-  fields = files.read_json(path, dict, {"task": str})
+  fields = files.read_json(path, dict, {"task": str, checkpoints.SOURCE: str})
+  (fields or {}).pop(checkpoints.SOURCE, None)
   head = huggingface_config.read_head(folder)
   known = huggingface_names.kind_of(head.architecture)
   if fields is None and known is None:
@@ -128,7 +129,9 @@ def write(folder: str, task: Task) -> str:
   return path
 
 
-def content(kind: str, settings: Settings) -> str:
-  """The content of a task.json."""
+def content(kind: str, settings: Settings, source: str | None = None) -> str:
+  """The content of a task.json; `source` is where the model was trained."""
   fields = {"task": kind, **dataclasses.asdict(settings)}
+  if source:
+    fields[checkpoints.SOURCE] = source
   return strict_json.dumps(fields)

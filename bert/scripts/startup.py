@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
-from bert import termination
+from bert import runtimes, termination
 from bert.data import downloads
 from bert.errors import UserError, without_middle
 from bert.flags import flag_table
@@ -92,6 +92,7 @@ def script(
 def _call(main, flags, *rest):
   if "offline" in flags:
     downloads.use_cache_only(flags.offline)
+  runtimes.use_threads(flags.get("threads"))
   if flags.task_module:
     from bert.contract import registry  # It loads TensorFlow.
 

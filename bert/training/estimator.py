@@ -398,7 +398,9 @@ class Estimator:
       rounds_lengths=config.rounds_lengths,
       in_order=in_order,
     )
-    program = self._ready_program(mode, runner.signature(batching))
+    program = runner.in_numpy(
+      self._ready_program(mode, runner.signature(batching))
+    )
     source = f"the model of step {self.global_step}"
     with bar(total=len(rows)) as progress:
       yield from runner.compute_rows(

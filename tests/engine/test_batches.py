@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,8 +47,8 @@ def indices_of(lengths, *args, window=4096, **kwargs):
 def compute(features):
   """A program that depends on nothing but the row, except for the shape."""
   ids = features["input_ids"]
-  totals = tf.reduce_sum(ids, axis=1)
-  shape = tf.tile([tf.shape(ids)], [tf.size(totals), 1])
+  totals = np.sum(ids, axis=1)
+  shape = np.tile([ids.shape], [len(totals), 1])
   return {**features, "doubled": 2 * ids, "total": totals, "shape": shape}
 
 
@@ -157,7 +156,8 @@ def test_features_by_hand():
 
 def test_numbers_that_are_not_finite():
   def divide(features):
-    return {"inverse": 1 / features["weights"]}
+    with np.errstate(divide="ignore"):
+      return {"inverse": 1 / features["weights"]}
 
   found = runner.compute_rows(
     divide, Batching(SPEC, 2), make_rows([1, 2]), {}, "checkpoint X"

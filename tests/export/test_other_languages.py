@@ -144,7 +144,7 @@ def test_the_readme_says_how(export, name, inputs, wanted):
 @pytest.mark.parametrize("name", ["multiple choice", ""])
 def test_the_readme_of_a_lite_file(export, name):
   task = export(name)[0].task
-  text = readme.readme("model.tflite", task, 16, is_trained=bool(name))
+  text = readme.readme("model.tflite", task, 16, has_task=bool(name))
   shape = "[1, 1, 16]" if name == "multiple choice" else "[1, 16]"
   assert f"are int32 {shape}" in text
   assert "to 16 pieces" in text

@@ -307,7 +307,7 @@ def test_picture_is_small():
 
 def test_flags_exist(flags):
   known = set.union(*flags.values())
-  known |= {"help", "v", "logdir"}  # Flags of absl and TensorBoard.
+  known |= {"help", "v", "logdir", "no"}  # Of absl, TensorBoard and pip.
   known |= {"project", "region", "temp_location"}  # Flags of Beam.
   known.add("na")  # A flag of SQuAD's own script, --na-prob-file.
   named = set(re.findall(r"--([a-z]\w*)", ALL))
@@ -578,7 +578,9 @@ def test_serving_runs(reader, golden, goldens):
   task_folders.write(folder, "multilabel", golden, goldens)
   page = PAGES["serving.md"].replace("8501", str(port))
   page = page.replace("/tmp/mrpc_output", str(folder))
-  _, start, *curls = _blocks(page, "shell")
+  page = page.replace("/tmp/mrpc_onnx", f"{folder}_onnx")
+  _, export, start, *curls = _blocks(page, "shell")
+  scripts.fork(*export.replace("\\\n", " ").split()[1:], cwd=reader.folder)
   in_python = reader.folder / "example.py"
   in_python.write_text(*_blocks(page, "python"), encoding="utf-8")
   process = scripts.Fork(*start.split()[1:], cwd=reader.folder)

@@ -27,6 +27,8 @@ MISTAKES = """
   --quantize=float16: --format=onnx has none or dynamic
 --part=encoder --format=tflite
   --part=encoder: --format=tflite has task; pass that
+--part=fill_mask
+  --part=fill_mask: --format=saved_model has task or encoder or preprocess
 --part=preprocess --max_seq_length=999
   --max_seq_length=999 ... 128 positions ... lower it
 --model_dir=FILES/damaged
@@ -74,8 +76,9 @@ def test_a_saved_model_has_its_configuration(files, tmp_path):
     ({}, False, ""),
     ({}, True, "--pooling=max, --normalize=True, --max_seq_length=9"),
     ({"format": "tflite"}, True, "--pooling=max, --normalize=True"),
+    ({"format": "onnx"}, False, ""),
     (
-      {"format": "onnx"},
+      {"format": "onnx", "part": "fill_mask"},
       False,
       "--pooling=max, --normalize=True, --max_seq_length=9",
     ),

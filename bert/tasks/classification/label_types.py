@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert import layers
+from bert.contract import ops
 from bert.data import records
 from bert.errors import UserError, check_known, shortened
 
@@ -94,7 +95,7 @@ class Classification(LabelType):
     return [len(label_ids) / (self.num_outputs * max(n, 1)) for n in counts]
 
   def probabilities(self, logits):
-    return tf.nn.softmax(logits)
+    return ops.softmax(logits)
 
   def predictions(self, probabilities):
     return np.argmax(probabilities, axis=-1)
@@ -137,7 +138,7 @@ class Multilabel(LabelType):
     return [(rows - n) / n if 0 < n < rows else 1.0 for n in counts]
 
   def probabilities(self, logits):
-    return tf.sigmoid(logits)
+    return ops.sigmoid(logits)
 
   def predictions(self, probabilities):
     return (np.asarray(probabilities) > 0.5).astype(np.int64)
@@ -179,7 +180,7 @@ class Regression(LabelType):
     raise UserError("--class_weights=balanced needs labels, not numbers")
 
   def probabilities(self, logits):
-    if tf.is_tensor(logits):
+    if not isinstance(logits, np.ndarray):
       return logits * self.deviation + self.mean
     # In float32, large numbers that are close together would be equal.
     numbers = np.asarray(logits, np.float64) * self.deviation + self.mean

@@ -85,6 +85,10 @@ class VectorSettings(Settings):
   # Names and texts of the model's prompts, such as ("query", "query: ").
   prompts: tuple[tuple[str, str], ...] = ()
   prompt: str = ""  # name of the default prompt, if any
+  in_graph = (
+    *("layers", "pooling", "layer_combination", "normalize"),
+    "exclude_special",
+  )
 
   def check(self) -> None:
     super().check()

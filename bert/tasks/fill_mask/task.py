@@ -13,21 +13,30 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 import modeling
+from bert.contract.ops import TensorOps
 from bert.contract.task import Field, Settings, Task
 from bert.data import instances, masked_text, records, sequences, text_files
 from bert.data.masked_text import MASK, Filled, Row
 from bert.data.text_words import check_has_words
+from bert.engine import onnx_graph
 from bert.errors import UserError
-from bert.models import checkpoints
+from bert.models import checkpoints, task_file
 from bert.models.resolve import Model
 from bert.tasks.pretraining import task
 
 
+# Number of pieces that an ONNX file lists, unless `top_k` is larger.
+_MOST_PIECES = 100
+
+
 @dataclasses.dataclass(frozen=True)
 class MaskSettings(Settings):
-  """The number of predictions to list."""
+  """The number of predictions to list, and what the model predicts."""
 
   top_k: int = 5  # number of pieces for each [MASK]
+  # Whether the model tells if B follows A; an ONNX folder records it.
+  next_sentence: bool = False
+  fixed = ("next_sentence",)
 
 
 class MaskTask(Task):
@@ -48,7 +57,19 @@ class MaskTask(Task):
 
   def prepare(self, model: Model) -> None:
     special = self.tokenizer.special
-    self._is_paired = self.needs_pooler = _check_heads(model)
+    if checkpoints.is_graph(model.checkpoint):
+      if task_file.read(model.folder)[0] != self.kind:
+        raise UserError(
+          f"{model.checkpoint} has no masked words; export the model again, by "
+          f"export_model.py --format=onnx --part=fill_mask"
+        )
+      self._is_paired = model.settings(type(self)).next_sentence
+    else:
+      self._is_paired = _check_heads(model)
+    self.settings = dataclasses.replace(
+      self.settings, next_sentence=self._is_paired
+    )
+    self.needs_pooler = self._is_paired
     self._mask_id = self.tokenizer.vocab[special.mask]
     self._ends = special[:2]
     self._config = model.config
@@ -63,12 +84,13 @@ class MaskTask(Task):
       "masked_lm_ids": records.Feature((1,)),
     }
 
-  def output_axes(self) -> dict[str, Sequence[int]]:
-    count = min(self.settings.top_k, len(self.tokenizer.vocab))
-    axes = {"ids": (count,), "probabilities": (count,), "log_prob": ()}
+  def output_axes(self) -> dict[str, Sequence[int | None]]:
+    axes = {"ids": (None,), "probabilities": (None,), "log_prob": ()}
     return axes | ({"next_sentence": ()} if self._is_paired else {})
 
   def head(self, ops, bert, features: Mapping) -> dict:
+    if not isinstance(ops, TensorOps):
+      return self._graph_head(ops, bert, features)
     label_ids = features["masked_lm_ids"]
     _, losses, log_probs = task.get_masked_lm_output(
       self._config,
@@ -78,7 +100,7 @@ class MaskTask(Task):
       label_ids,
       tf.ones_like(label_ids),
     )
-    best = tf.math.top_k(log_probs, *self.output_axes()["ids"])
+    best = tf.math.top_k(log_probs, self._count(self.settings.top_k))
     outputs = {
       "ids": best.indices,
       "probabilities": tf.exp(best.values),
@@ -89,6 +111,18 @@ class MaskTask(Task):
         self._config, bert.get_pooled_output(), label_ids * 0
       )
       outputs["next_sentence"] = tf.exp(log_probs[:, 0])
+    return outputs
+
+  def _count(self, most):
+    return min(most, len(self.tokenizer.vocab))
+
+  def _graph_head(self, ops, bert, features):
+    count = self._count(max(self.settings.top_k, _MOST_PIECES))
+    outputs = onnx_graph.masked_words(ops, bert, features, self._config, count)
+    if self._is_paired:
+      pooled = bert.get_pooled_output()
+      logits = ops.output_layer(pooled, 2, "cls/seq_relationship/")
+      outputs["next_sentence"] = ops.take(ops.softmax(logits), 0)
     return outputs
 
   def example(
@@ -205,8 +239,10 @@ class MaskTask(Task):
       )
 
   def _candidates(self, answer):
-    pieces = map(self._piece, map(int, answer["ids"]))
-    return list(zip(pieces, map(float, answer["probabilities"]), strict=True))
+    best = slice(self.settings.top_k)  # A graph may list more.
+    pieces = map(self._piece, map(int, answer["ids"][best]))
+    shares = map(float, answer["probabilities"][best])
+    return list(zip(pieces, shares, strict=True))
 
 
 def _check_heads(model):
