@@ -9,7 +9,7 @@
 
 Each line of the input is a text, or a pair of texts, `A ||| B`. The output
 contains a vector of each word piece and layer or, with --pooling, one vector
-per line. docs/vectors.md describes the file formats.
+per line. docs/features.md describes the file formats.
 """
 
 import time

@@ -327,7 +327,17 @@ def dropout_seed(site: str | None = None) -> tf.Tensor | None:
 def get_assignment_map_from_checkpoint(
   tvars: Iterable[tf.Variable], init_checkpoint: str
 ) -> tuple[dict[str, str], dict[str, int]]:
-  """For v1's `init_from_checkpoint`: {name: name}, and {name: 1, name:0: 1}."""
+  """For v1's `init_from_checkpoint`: {name: name}, and {name: 1, name:0: 1}.
+
+  Raises ValueError without variables, outside of a v1 graph.
+  """
+  tvars = list(tvars)
+  if not (tvars or in_v1_graph()):  # Training would start from random weights.
+    raise ValueError(
+      "there are no variables of a v1 graph; before you build the model, call "
+      "bert.models.checkpoints.initialize_from(init_checkpoint, shapes, "
+      "optional) instead"
+    )
   # The name of a variable may end in the number of its tensor.
   wanted = {re.sub(r":\d+$", "", v.name) for v in tvars}
   saved = [name for name, _ in tf.train.list_variables(init_checkpoint)]

@@ -37,9 +37,9 @@ class EstimatorSpec:
   # Scalars for the log line and TensorBoard; for TRAIN.
   logged: dict = dataclasses.field(default_factory=dict)
   # (metric_fn, tensors), optional; for EVAL. `metric_fn` takes each tensor
-  # [B, ...] by keyword, as an array over all real rows in input order, and
-  # returns a dict of numbers.
-  eval_metrics: tuple[Callable[..., dict], dict] | None = None
+  # [B, ...], of a dict by keyword and of a list by position, as an array over
+  # all real rows in input order, and returns a dict of numbers.
+  eval_metrics: tuple[Callable[..., dict], dict | Sequence] | None = None
   predictions: dict | None = None  # tensors [B, ...]; for EVAL and PREDICT
   # (sum, weight) pairs of scalars, for EVAL, if the loss is the sum of their
   # quotients. Each number is summed over replicas first, so that the loss is
@@ -128,6 +128,9 @@ class Programs:
       row = {name: features[name] for name in ("row_index", "is_real_example")}
       if mode == ModeKeys.EVAL:
         self.metric_fn, evaluated = spec.eval_metrics or (None, {})
+        self.takes_positions = not isinstance(evaluated, Mapping)
+        if self.takes_positions:
+          evaluated = {f"metric_{i}": x for i, x in enumerate(evaluated)}
         self.metric_names = tuple(evaluated)
         if spec.loss is not None:
           row["batch_loss"] = tf.fill(tf.shape(row["row_index"]), spec.loss)

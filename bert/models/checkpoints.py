@@ -504,8 +504,8 @@ def initialize_from(
   if store.trainable() or variables.in_v1_graph():
     raise ValueError(
       f"{init_checkpoint} comes too late for variables that exist already; "
-      f"build the model in a VariableStore of its own, or, in a v1 graph, call "
-      f"tf.compat.v1.train.init_from_checkpoint"
+      f"call initialize_from before you build the model, in a VariableStore of "
+      f"its own; or, in a v1 graph, tf.compat.v1.train.init_from_checkpoint"
     )
   store.initial_values = load_weights(
     init_checkpoint, wanted, optional, kept_rows

@@ -34,7 +34,7 @@ from bert.engine.programs import (
   ModelFn,
   Programs,
 )
-from bert.errors import UserError
+from bert.errors import UserError, listing
 from bert.models import checkpoints
 from bert.termination import DeferredTermination, raise_if_signaled
 from bert.training import summaries
@@ -346,10 +346,14 @@ class Estimator:
     rows = list(self.predict(input_fn, batch_size, ModeKeys.EVAL))
     results = {}
     if rows and self._programs.metric_fn:
-      arrays = {
-        n: _stack([r[n] for r in rows]) for n in self._programs.metric_names
+      arrays = {  # Only real rows are here, so `is_real_example` is 1.
+        name: _stack([np.asarray(row.get(name, 1)) for row in rows])
+        for name in self._programs.metric_names
       }
-      results |= self._programs.metric_fn(**arrays)
+      if self._programs.takes_positions:
+        results |= self._programs.metric_fn(*arrays.values())
+      else:
+        results |= self._programs.metric_fn(**arrays)
     if rows and "batch_loss" in rows[0]:
       losses = [row["batch_loss"] for row in rows]
       results["loss"] = float(np.mean(losses, dtype=np.float64))
@@ -363,14 +367,14 @@ class Estimator:
     Row arrays have the shape that they have in their batch.
 
     Args:
-      input_fn: params -> dataset of feature dicts, among them `row_index` [B]
-        and `is_real_example` [B]; see `inputs`.
+      input_fn: params -> dataset of feature dicts. With `is_real_example` [B],
+        rows where it is 0 are left out; `row_index` [B] numbers the rows.
       batch_size: rows at a time, over all replicas.
       mode: PREDICT for the `model_fn`'s predictions; EVAL for these, the
         tensors of `eval_metrics`, and `batch_loss`, if the row's batch has one:
         its mean over all rows is the evaluation's loss.
     """
-    dataset = self._dataset(input_fn, batch_size)
+    dataset = self._dataset(lambda p: _numbered(input_fn(p)), batch_size)
     program = self._ready_program(mode, dataset.element_spec)
     yield from runner.compute_batches(program, bar(_with_user_errors(dataset)))
 
@@ -429,11 +433,25 @@ class Estimator:
   def _check_has_weights(self):
     """Raises UserError if a traced `model_fn` has loaded no weights."""
     store = self._store
-    if store.trainable() and not (store.initial_values or self._step):
+    if self._step or not store.trainable():
+      return
+    if not store.initial_values:
       raise UserError(
         f"there are no trained weights: {self._config.model_dir} has no "
         f"checkpoint, and the model_fn loads none; train the model first, or "
         f"pass an init_checkpoint"
+      )
+    untrained = [
+      name
+      for name, variable in store.items()
+      if variable.trainable and name not in store.initial_values
+    ]
+    if untrained and not self._is_initialization_logged:
+      verb = "is" if len(untrained) == 1 else "are"
+      logging.warning(
+        "the model is not trained: %s %s random; train it first",
+        listing(untrained),
+        verb,
       )
 
   def _dataset(self, input_fn, batch_size, **params):
@@ -502,6 +520,29 @@ def _with_user_errors(batches: Iterable) -> Iterator:
     if wrapped:
       raise UserError(wrapped[1]) from error
     raise
+
+
+def _numbered(dataset):
+  """A dataset of features with `row_index` and `is_real_example`."""
+  if not isinstance(dataset.element_spec, Mapping):
+    raise TypeError(
+      "each element of the input_fn's dataset must be a dict of features; put "
+      "labels among them"
+    )
+  if {"row_index", "is_real_example"} <= dataset.element_spec.keys():
+    return dataset
+
+  def number(start, features):
+    count = tf.shape(next(iter(features.values())))[0]
+    index = start + tf.range(count)
+    is_real = tf.ones_like(index)
+    return start + count, {
+      "is_real_example": is_real,
+      **features,
+      "row_index": index,
+    }
+
+  return dataset.scan(0, number)
 
 
 def _stack(arrays):

@@ -129,6 +129,11 @@ def test_v1_session_as_in_code_for_the_original(golden):
   _assert_golden(outputs, golden)
 
 
+def test_no_variables_to_assign_outside_of_a_v1_graph(golden):
+  with pytest.raises(ValueError, match="initialize_from"):
+    modeling.get_assignment_map_from_checkpoint([], golden.checkpoint)
+
+
 def test_partitioned_variables_in_a_v1_graph(golden):
   v1 = tf.compat.v1
   fields = golden.config.to_dict() | {"num_hidden_layers": 1}

@@ -465,6 +465,63 @@ def test_metrics_and_a_loss_are_optional(tmp_path):
   assert results == {"shape": (4, 4), "sum": 10, "global_step": 0}
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_an_input_and_metrics_in_the_style_of_the_original(tmp_path, as_list):
+  """Rows are not numbered, and metrics are weighted by `is_real_example`."""
+
+  def metric_fn(value, is_real_example):
+    return {"sum": np.sum(value * is_real_example), "rows": len(value)}
+
+  def model_fn(features, labels, mode, params):
+    del labels, params
+    tensors = {name: features[name] for name in ("value", "is_real_example")}
+    tensors = list(tensors.values()) if as_list else tensors
+    return estimator.EstimatorSpec(
+      mode,
+      predictions={"doubled": 2 * features["value"]},
+      eval_metrics=(metric_fn, tensors),
+    )
+
+  def input_fn(params, pad=0):
+    features = {"value": [1.0, 2.0, 4.0, 8.0, 16.0]}
+    if pad:
+      features["is_real_example"] = [1] * (5 - pad) + [0] * pad
+    dataset = tf.data.Dataset.from_tensor_slices(features)
+    return dataset.batch(params["batch_size"])
+
+  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  rows = [row["doubled"] for row in model.predict(input_fn, 2)]
+  assert rows == [2, 4, 8, 16, 32]
+  results = {"sum": 31, "rows": 5, "global_step": 0}
+  assert model.evaluate(input_fn, 2) == results
+  results = {"sum": 7, "rows": 3, "global_step": 0}
+  assert model.evaluate(lambda params: input_fn(params, pad=2), 2) == results
+  pairs = tf.data.Dataset.from_tensor_slices(([1.0], [1])).batch(1)
+  with pytest.raises(TypeError, match="put labels among them"):
+    next(model.predict(lambda params: pairs, 1))
+
+
+def test_a_model_that_is_not_trained_is_named(tmp_path, caplog):
+  """One with the values of an initial checkpoint for only some variables."""
+  prefix = str(tmp_path / "model.ckpt")
+  checkpoints.write_checkpoint(prefix, {"encoder": np.ones(2, np.float32)})
+
+  def model_fn(features, labels, mode, params):
+    del labels, params
+    shapes = {"encoder": [2], "head": [2]}
+    checkpoints.initialize_from(prefix, shapes, optional=["head"])
+    ones = tf.compat.v1.ones_initializer()
+    encoder, head = (variables.get_variable(n, [2], ones) for n in shapes)
+    x = features["value"] * tf.reduce_sum(encoder * head)
+    return estimator.EstimatorSpec(mode, predictions={"x": x})
+
+  config = estimator.RunConfig(str(tmp_path / "out"))
+  model = estimator.Estimator(model_fn, config)
+  with caplog.at_level(logging.WARNING, "absl"):
+    list(model.predict(toy_model.input_fn_of([1.0]), 1))
+  assert "not trained: 'head' is random" in caplog.text
+
+
 def test_the_step_of_an_initial_checkpoint(tmp_path):
   """It is reported until training starts, which counts from 0."""
   prefix = str(tmp_path / "model.ckpt-7")
