@@ -160,6 +160,20 @@ def test_nothing_left_to_train_changes_nothing(train, command, tmp_path, name):
   assert contents(name, out) == contents(name, train(name)[0])
 
 
+def test_a_finished_training_without_an_evaluation_keeps_the_report(
+  train, command, tmp_path
+):
+  out = shutil.copytree(train("classification")[0], tmp_path / "out")
+  report = (out / "report.html").read_bytes()
+  training = actions_of("classification")[0]
+  _, log = scripts.fork(*command("classification", out, training))
+  assert "Nothing left to train" in log
+  assert (out / "report.html").read_bytes() == report
+  (out / "report.html").unlink()
+  scripts.fork(*command("classification", out, training))
+  assert (out / "report.html").exists()
+
+
 @every_kind
 def test_killed_and_started_again_ends_in_the_same_bytes(
   train, command, tmp_path, name

@@ -115,6 +115,14 @@ def write_index(flags: Flags) -> dict[str, int]:
   if files.exists(f"{flags.index}/{vector_index.NAME}"):
     header = vector_index.VectorIndex(flags.index).header
   text_column = flags.text_column or header.text_column
+  if header.model and text_column != header.text_column:
+    logging.warning(
+      "--text_column=%s: %s was made with %s, and now has texts of both; for "
+      "other texts only, pass a new folder",
+      text_column,
+      flags.index,
+      header.text_column,
+    )
   rows = []
   if flags.input_file:
     rows = text_index.read_rows(

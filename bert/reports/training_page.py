@@ -8,6 +8,8 @@ import numpy as np
 
 from bert.reports import charts, html, verdict
 
+NAME = "report.html"
+
 _MAX_MATRIX_LABELS = 20
 _MAX_CONFUSIONS = 20
 
@@ -59,7 +61,7 @@ def write(
   name = task_name[:1].upper() + task_name[1:]
   title = f"{name}: {os.path.basename(os.path.abspath(folder))}"
   html.write(
-    os.path.join(folder, "report.html"),
+    os.path.join(folder, NAME),
     html.document(title, header, _body(sections), charts.CSS + _CSS + style),
   )
 

@@ -13,6 +13,7 @@ from absl import logging
 
 from bert import runtimes
 from bert.contract.task import Evaluation, RowSet
+from bert.data import files
 from bert.data.sequences import groups_of
 from bert.engine import inputs
 from bert.engine.programs import ModeKeys
@@ -130,6 +131,12 @@ class Evaluator:
       groups = groups_of(predictions, counts)
     pairs = zip(examples, groups, strict=is_known)
     return itertools.starmap(self._task.answer, pairs)
+
+  @property
+  def has_report(self) -> bool:
+    """Whether the folder has a report.html."""
+    path = os.path.join(self._settings.output_dir, training_page.NAME)
+    return files.exists(path)
 
   def report(self, evaluations: Sequence[Evaluation]) -> None:
     """Writes report.html, and logs the verdict."""

@@ -54,6 +54,7 @@ def _run(experiment: Experiment, record: Mapping) -> dict[str, float]:
   model_fn = model_fn_maker(experiment, update, encoder)()
   model = Estimator(model_fn, settings.run_config())
   evaluator = Evaluator(experiment, model, encoder, record, warnings)
+  step_before = model.global_step
   if update:
     train(experiment, model, row_sets, update, evaluator, record)
   else:
@@ -66,7 +67,9 @@ def _run(experiment: Experiment, record: Mapping) -> dict[str, float]:
     evaluator.write_results(rows, evaluations[-1])
     for name, value in evaluations[-1].results.items():
       results[name + rows.suffix] = value
-  if evaluations or update:
+  # If nothing was left to train, an earlier report still holds.
+  is_trained = model.global_step != step_before or not evaluator.has_report
+  if evaluations or (update and is_trained):
     evaluator.report(evaluations)
   for rows in row_sets.get("test", ()):
     scored = evaluator.predict(rows)
