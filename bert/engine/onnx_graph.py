@@ -197,8 +197,8 @@ class OnnxOps:
     return self.graph.add("Gather", x, index, axis=-1)
 
   def first(self, x: str, size: int) -> str:
-    ends = (self._graph.integers(n) for n in (0, size, -1))
-    return self._graph.add("Slice", x, *ends)
+    ends = (self.graph.integers(n) for n in (0, size, -1))
+    return self.graph.add("Slice", x, *ends)
 
   def linear(self, x: str, factor, offset: float) -> str:
     product = self.graph.add("Mul", x, self.graph.number(factor))

@@ -21,7 +21,7 @@ import web_page
 from served import LIMITS, running
 
 from bert.contract.task import Field
-from bert.engine import loaded_model, runner
+from bert.engine import loaded_model, predictor, runner
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError
 from bert.serving import batching, host_guard, rest, server
@@ -74,7 +74,7 @@ class Fake(LoadedModel):
       feature_spec=lambda is_training: {},
     )
     model = types.SimpleNamespace(checkpoint="model.ckpt-1", config=None)
-    with mock.patch.object(loaded_model, "Predictor"):
+    with mock.patch.object(predictor, "load"):
       super().__init__(task, model)
     self.answer = answer
 
