@@ -265,7 +265,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     recalled = runs.recall_flags(folder, weights)
     flags = flags.changed(**recalled | flags.given_of(recalled))
   check_flags(flags)
-  flags = script.with_initial_length(flags, ClassificationTask)
+  flags = script.with_initial_defaults(flags, ClassificationTask)
   planned = runs.make_runs(flags)
   if [run.output_dir for run in planned] == [flags.output_dir]:
     return run_one(plan(flags, planned[0]))

@@ -197,7 +197,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     terminal.converse_on_files(load_reader(flags))
     return {}
   check_flags(flags)
-  flags = script.with_initial_length(
+  flags = script.with_initial_defaults(
     flags, SquadTask, "doc_stride", "max_query_length"
   )
   return script.run_seeds(flags, plan)

@@ -121,7 +121,7 @@ def plan(flags: Flags) -> Experiment:
 
 def main(flags: Flags) -> dict[str, float] | list[dict]:
   check_flags(flags)
-  flags = script.with_initial_length(flags, VectorTask)
+  flags = script.with_initial_defaults(flags, VectorTask)
   return script.run_seeds(flags, plan)
 
 

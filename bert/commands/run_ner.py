@@ -86,7 +86,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     script.ask(flags, TaggingTask.kind, answer_lines)
     return {}
   check_fine_tuning(flags, ["predict_file", "interactive"])
-  flags = script.with_initial_length(flags, TaggingTask)
+  flags = script.with_initial_defaults(flags, TaggingTask)
   return script.run_seeds(flags, plan)
 
 

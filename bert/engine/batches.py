@@ -6,10 +6,9 @@
       for index, row_outputs in batching.by_row(batch, outputs, axes):
         ...
 
-Training forms its batches in `inputs`, from serialized rows. Here rows are read
-in windows, so the input may be larger than memory. Rows of
+Rows are read in windows, so the input may be larger than memory. Rows of
 similar length within a window share a batch, which is cut to its longest row,
-so there is little padding.
+so there is little padding. Training forms its batches in `inputs`.
 """
 
 from __future__ import annotations

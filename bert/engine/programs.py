@@ -128,8 +128,8 @@ class Programs:
       row = {name: features[name] for name in ("row_index", "is_real_example")}
       if mode == ModeKeys.EVAL:
         self.metric_fn, evaluated = spec.eval_metrics or (None, {})
-        self.takes_positions = not isinstance(evaluated, Mapping)
-        if self.takes_positions:
+        if not isinstance(evaluated, Mapping):
+          self.metric_fn = _by_position(self.metric_fn)
           evaluated = {f"metric_{i}": x for i, x in enumerate(evaluated)}
         self.metric_names = tuple(evaluated)
         if spec.loss is not None:
@@ -181,6 +181,11 @@ class Programs:
     with self._strategy.scope():
       compiled = run.get_concrete_function()
     return lambda count: compiled(tf.constant(count))
+
+
+def _by_position(metric_fn):
+  """`metric_fn` with its arguments in order, by keywords of any names."""
+  return lambda **arrays: metric_fn(*arrays.values())
 
 
 def _names_of_term(index):

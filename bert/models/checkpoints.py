@@ -4,7 +4,7 @@ A checkpoint is a prefix: `PREFIX.index` and `PREFIX.data-?????-of-?????`. It
 holds each variable under its full name, as the released models and the
 original code do, so files can be exchanged in both directions. Weights in
 Hugging Face's format are read in the same way, under the path of their file.
-The graph of an ONNX folder has such a path, too, but its weights are not read.
+A path may also be that of an ONNX folder's graph, whose weights are not read.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from bert.models import huggingface_weights
 TRAINING_NAME = "model.ckpt"
 RELEASE_NAME = "bert_model.ckpt"
 
-# The graph that export_model.py writes, with weights that no program reads.
+# The graph that export_model.py writes. It only answers: no other format can be
+# made of its weights.
 GRAPH_NAME = "model.onnx"
 
-# Key of the folder that it was exported from, in its task.json.
+# Key in the task.json beside it: the folder that it was exported from.
 SOURCE = "exported_from"
 
 # The weights of a run's best evaluation, and the history of its evaluations.

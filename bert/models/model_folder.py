@@ -3,7 +3,8 @@
 Such a folder contains `bert_config.json`, `bert_model.ckpt`, and either
 `vocab.txt` or a SentencePiece model (`*.model`). A folder in Hugging Face's
 format contains `config.json`, `model.safetensors`, and `vocab.txt` or
-`tokenizer.json`; an ONNX folder `bert_config.json`, `model.onnx` and either.
+`tokenizer.json`. An ONNX folder contains `bert_config.json`, `model.onnx`, and
+one of these vocabularies.
 """
 
 import glob

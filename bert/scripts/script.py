@@ -53,21 +53,19 @@ def flags_of(task: type[Task], rows: Iterable[Flag] = ()) -> Table:
   return table(shared.values(), settings, rows)
 
 
-def with_initial_length(flags: Flags, task: type[Task], *names: str) -> Flags:
-  """Flags with the sequence length of an initial model of the same task.
+def with_initial_defaults(flags: Flags, task: type[Task], *names: str) -> Flags:
+  """Flags with the defaults of an initial model.
 
-  --max_seq_length defaults to the length of that model, or else of the teacher,
-  and --encoding to that of the model's tables. `names` are further settings to
-  take with the length.
+  --max_seq_length defaults to the length of a model of the same task, or else
+  of the teacher, and --encoding to that of the model's tables. `names` are
+  further settings to take with the length.
   """
   if not flags.do_train:
     return flags
-  folder = model_folder.folder_of(flags.init_checkpoint)
-  recorded = run_record.recorded_flags(folder) if folder else {}
-  encoding = flags.get("encoding")
-  if encoding and "encoding" not in flags.given:
-    encoding = recorded.get("encoding", encoding)
-  if encoding != flags.get("encoding"):
+  initial, encoding = model_folder.folder_of(flags.init_checkpoint), None
+  if initial and "encoding" in flags and "encoding" not in flags.given:
+    encoding = run_record.recorded_flags(initial).get("encoding")
+  if encoding not in (None, flags.get("encoding")):
     flags = Flags(flags.rows, {"encoding": encoding, **flags.given})
     text = "--encoding=%s by default, as in the training of %s"
     logging.info(text, encoding, flags.init_checkpoint)
@@ -207,7 +205,7 @@ def main(flags: Flags, task: type[Task]) -> dict[str, float] | list[dict]:
   for split in wanted_splits(flags):
     flags.require(f"{split}_file")
     flags.require_file(f"{split}_file")
-  flags = with_initial_length(flags, task)
+  flags = with_initial_defaults(flags, task)
   return run_seeds(flags, lambda flags: plan(flags, task))
 
 

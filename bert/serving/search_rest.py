@@ -29,8 +29,8 @@ _PROMPTS = {"query": QUERY_PROMPTS, "document": DOCUMENT_PROMPTS}
 _PROMPTS["passage"] = DOCUMENT_PROMPTS
 
 _SIMILARITIES = (
-  "the scores are similarities (cosines of vectors); for those of a model of "
-  "pairs, start serve.py with --reranker"
+  "the scores are similarities of vectors; for scores of a model of pairs, "
+  "start serve.py with --reranker"
 )
 
 

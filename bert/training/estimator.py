@@ -350,10 +350,7 @@ class Estimator:
         name: _stack([np.asarray(row.get(name, 1)) for row in rows])
         for name in self._programs.metric_names
       }
-      if self._programs.takes_positions:
-        results |= self._programs.metric_fn(*arrays.values())
-      else:
-        results |= self._programs.metric_fn(**arrays)
+      results |= self._programs.metric_fn(**arrays)
     if rows and "batch_loss" in rows[0]:
       losses = [row["batch_loss"] for row in rows]
       results["loss"] = float(np.mean(losses, dtype=np.float64))

@@ -43,11 +43,11 @@ def test_the_length_of_a_trained_model(folders, main, task, given, wanted):
   names = OF_SQUAD if task is SquadTask else ()
   paths = {flag: folders[name] for flag, name in given.items()}
   flags = parse(main.FLAGS, {"do_train": True, **paths})
-  found = script.with_initial_length(flags, task, *names)
+  found = script.with_initial_defaults(flags, task, *names)
   assert {found[name] for name in ("max_seq_length", *names)} == wanted
   for changes in ({"max_seq_length": 48}, {"do_train": False}):
     flags = parse(main.FLAGS, {"do_train": True, **paths, **changes})
-    found = script.with_initial_length(flags, task, *names)
+    found = script.with_initial_defaults(flags, task, *names)
     assert found.values == flags.values
 
 
@@ -66,5 +66,5 @@ def test_the_encoding_of_its_tables(tmp_path, main, given, wanted):
   (tmp_path / "flags.json").write_text(json.dumps(record))
   given = {"init_checkpoint": str(tmp_path), **given}
   flags = parse(main.FLAGS, {"do_train": True, **given})
-  found = script.with_initial_length(flags, ClassificationTask)
+  found = script.with_initial_defaults(flags, ClassificationTask)
   assert found.get("encoding") == wanted
