@@ -278,6 +278,8 @@ def _wrong_rows(evaluation, title, text, columns, order):
 
 def _doubtful_labels(evaluation):
   """The given labels that are not predicted, the least likely first."""
+  if not len(evaluation.errors):
+    return ""
   labels, truth = evaluation.label_type.labels, evaluation.label_ids
   probabilities = evaluation.probabilities
   if truth.ndim == 1:
