@@ -20,7 +20,7 @@ def saved_model(model, folder):
 
 def onnx(model, folder):
   """A function that computes a row by an ONNX file."""
-  onnx_model.write_onnx(model.folder, f"{folder}/model.onnx", "none")
+  onnx_model.write_onnx(model.folder, f"{folder}/model.onnx")
   session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
   names = [output.name for output in session.get_outputs()]
   return lambda row: dict(zip(names, session.run(None, row), strict=True))

@@ -500,11 +500,12 @@ def test_eight_bits_of_an_onnx_folder(graph, train, load, files, tmp_path):
     assert path.stat().st_mtime_ns == time
   scripts.fork(
     "export_model.py",
-    *("--format=onnx", "--quantize=dynamic"),
+    *("--format=onnx", "--precision=int8"),
     f"--model_dir={train(name)[0]}",
     f"--output_dir={tmp_path / 'small'}",
   )
-  check(load(name, tmp_path / "small"))
+  for runtime in ("onnxruntime", "openvino"):
+    check(load(name, tmp_path / "small", runtime=runtime))
   sizes = [
     (base / "model.onnx").stat().st_size
     for base in (folder, tmp_path / "small")

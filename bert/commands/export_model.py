@@ -62,9 +62,12 @@ FLAGS = table(
          "What to export; see above. encoder and preprocess are SavedModels, "
          "fill_mask is ONNX.",
          choices=(*_PARTS["saved_model"], "fill_mask")),
+    Flag("precision", "float32",
+         "Of onnx: int8 stores the weights in eight bits, and quantizes "
+         "activations at run time.", choices=("float32", runtimes.INT8)),
     Flag("quantize", "none",
-         "Storage of the weights. none: float32; dynamic: int8, with "
-         "activations quantized at run time; float16: for tflite only.",
+         "Storage of the weights. none: float32; float16: for tflite only; "
+         "dynamic: int8, which is the same as --precision=int8 for onnx.",
          choices=_QUANTIZATIONS["tflite"]),
     flag_table.MAX_SEQ_LENGTH.but(
       default=None,
@@ -93,9 +96,22 @@ def check_flags(flags: Flags) -> None:
         f"--{name}={flags[name]}: {given} has {' or '.join(known)}; pass that"
       )
   if flags.format == "onnx":
-    require_package("onnx", given, "requirements-export.txt")
+    require_package("onnx", given, runtimes.REQUIREMENTS)
+    if is_int8(flags):
+      require_package("onnxruntime", "--precision=int8", runtimes.REQUIREMENTS)
+  elif flags.precision != "float32":
+    raise UserError(
+      f"--precision={flags.precision}: {given} has float32; omit it, or pass "
+      f"--format=onnx{', or --quantize' if flags.format == 'tflite' else ''}"
+    )
   check_is_new(flags.output_dir)
   check_output_folder(flags.output_dir)
+
+
+def is_int8(flags: Flags) -> bool:
+  """Whether the flags ask for an ONNX folder in int8."""
+  is_asked = flags.precision == runtimes.INT8 or flags.quantize == "dynamic"
+  return flags.format == "onnx" and is_asked
 
 
 def export_model(
@@ -195,7 +211,7 @@ def main(flags: Flags) -> dict[str, str]:
       write_assets(model, assets, task, source if is_recorded else None)
       if flags.format == "onnx":
         path = os.path.join(folder, checkpoints.GRAPH_NAME)
-        onnx_model.write_onnx(model_dir, path, flags.quantize, kind, **settings)
+        onnx_model.write_onnx(model_dir, path, is_int8(flags), kind, **settings)
       if not is_graph:
         content = readme(
           f"model.{flags.format}",
@@ -213,7 +229,7 @@ def main(flags: Flags) -> dict[str, str]:
 
 def _measured(flags, folder, task, model):
   """The metrics of a quantized ONNX folder, see `precision_loss.measure`."""
-  if flags.format != "onnx" or flags.quantize == "none":
+  if not is_int8(flags):
     return None
   from bert.engine import precision_loss, predictor  # They load TensorFlow.
 

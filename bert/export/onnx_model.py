@@ -1,6 +1,6 @@
 """A trained model as an ONNX file: rows of numbers in, predictions out.
 
-    write_onnx("/tmp/mrpc_output", "/tmp/mrpc.onnx", "none")
+    write_onnx("/tmp/mrpc_output", "/tmp/mrpc.onnx")
 
 The inputs are input_ids, input_mask and segment_ids, int64 [batch, length], or
 [batch, choices, length] for multiple choice. The outputs are the predictions of
@@ -11,7 +11,6 @@ docs/export.md.
 import contextlib
 
 import modeling
-from bert import runtimes
 from bert.data import downloads, files, records
 from bert.engine import loaded_model, quantization
 from bert.engine.onnx_graph import (
@@ -22,25 +21,26 @@ from bert.engine.onnx_graph import (
   encoder,
   layer_name,
 )
-from bert.errors import UserError, first_line, require_package
+from bert.errors import UserError, first_line
 from bert.layers import POOLER
 from bert.models import checkpoints, task_file
 from bert.tasks.multiple_choice.task import CHOICE
 
 
 def write_onnx(
-  model_dir: str, path: str, quantize: str, kind: str | None = None, **settings
+  model_dir: str,
+  path: str,
+  is_int8: bool = False,
+  kind: str | None = None,
+  **settings,
 ) -> None:
-  """Writes the model in a folder as an ONNX file, by a value of --quantize.
+  """Writes the model in a folder as an ONNX file, in float32 or int8.
 
   `kind` and `settings` are arguments of `loaded_model.find_task`.
   """
-  flag = f"--quantize={quantize}"
-  if quantize == "dynamic":
-    require_package("onnxruntime", flag, runtimes.REQUIREMENTS)
   content = task_graph(model_dir, kind, **settings).to_bytes()
-  if quantize == "dynamic":
-    content = quantization.dynamic(content, flag)
+  if is_int8:
+    content = quantization.dynamic(content, "--precision=int8")
   files.write_file(path, content)
 
 

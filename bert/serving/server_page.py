@@ -117,7 +117,7 @@ function show(sent, reply) {
     reply.hits.forEach(hit);
   } else if ("similarity" in reply) {
     result.append(element("p", "answer", reply.similarity.toFixed(4)),
-                  element("p", "", "cosine of the two vectors"));
+                  element("p", "", "similarity of the two vectors"));
   } else if ("value" in reply) {
     result.append(element("p", "answer", reply.value));
   } else {

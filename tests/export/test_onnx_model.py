@@ -102,25 +102,26 @@ def test_the_encoder_is_the_originals(golden, folders, runtime):
 
 
 def test_int8_is_smaller_and_near(golden, folders, tmp_path, caplog):
-  paths = {q: str(tmp_path / f"{q}.onnx") for q in ("none", "dynamic")}
-  for quantize, path in paths.items():
-    onnx_model.write_onnx(folders["classification"], path, quantize)
+  paths = {name: str(tmp_path / f"{name}.onnx") for name in ("full", "small")}
+  for name, path in paths.items():
+    is_int8 = name == "small"
+    onnx_model.write_onnx(folders["classification"], path, is_int8)
   inputs = inputs_of(golden, "")
-  content = {q: (tmp_path / f"{q}.onnx").read_bytes() for q in paths}
-  assert len(content["dynamic"]) < 0.5 * len(content["none"])
+  content = {name: (tmp_path / f"{name}.onnx").read_bytes() for name in paths}
+  assert len(content["small"]) < 0.5 * len(content["full"])
   full, small = (
-    run_onnxruntime(content[q], inputs)["probabilities"] for q in paths
+    run_onnxruntime(content[name], inputs)["probabilities"] for name in paths
   )
   assert np.abs(full - small).max() < 0.1
   assert not caplog.records
   assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-    f"{q}.onnx" for q in paths
+    f"{name}.onnx" for name in paths
   )
 
 
 def test_int8_in_a_remote_folder(golden, folders):
   """TensorFlow keeps those of ram:// in memory."""
-  onnx_model.write_onnx(folders[""], "ram://onnx/model.onnx", "dynamic")
+  onnx_model.write_onnx(folders[""], "ram://onnx/model.onnx", is_int8=True)
   content = files.read_bytes("ram://onnx/model.onnx")
   assert run_onnxruntime(content, inputs_of(golden, ""))
 
@@ -150,5 +151,5 @@ def test_what_cannot_be_written(folders, tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "onnx", None)
   message = "needs the package onnx .*; run pip install -r requirements-export"
   with pytest.raises(UserError, match=message):
-    onnx_model.write_onnx(folders[""], path, "none")
+    onnx_model.write_onnx(folders[""], path)
   assert not list(tmp_path.iterdir())

@@ -119,7 +119,10 @@ def test_several_labels_and_numbers():
     np.zeros(3),
     [None] * 3,
   ).sample()
-  assert several.baseline == ("the usual labels", pytest.approx(2 / 3))
+  assert several.baseline == (
+    "predicting the usual labels",
+    pytest.approx(2 / 3),
+  )
   numbers = classification.ClassifiedSet(
     "dev set",
     label_types.Regression(),

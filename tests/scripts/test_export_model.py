@@ -25,6 +25,10 @@ MISTAKES = """
   --quantize=dynamic: --format=saved_model has none
 --quantize=float16 --format=onnx
   --quantize=float16: --format=onnx has none or dynamic
+--precision=int8
+  --precision=int8: --format=saved_model has float32; ... --format=onnx
+--precision=int8 --format=tflite
+  --precision=int8 ... pass --format=onnx, or --quantize
 --part=encoder --format=tflite
   --part=encoder: --format=tflite has task; pass that
 --part=fill_mask

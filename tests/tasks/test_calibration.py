@@ -112,7 +112,7 @@ def test_other_formats_are_calibrated(trained, tmp_path):
   _, out, _ = trained
   model = bert.load(out)
   wanted = model(INPUTS[:1])[0]["probabilities"]
-  onnx_model.write_onnx(str(out), str(tmp_path / "model.onnx"), "none")
+  onnx_model.write_onnx(str(out), str(tmp_path / "model.onnx"))
   session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
   (row,) = model.task.rows(model.task.example(*INPUTS[0]), False)
   names = ("input_ids", "input_mask", "segment_ids")

@@ -76,7 +76,8 @@ class ClassifiedSet:
     if not labels:
       return None  # A constant has no correlation.
     if self.label_ids.ndim == 2:
-      name, majority = "the usual labels", self.label_ids.mean(axis=0) > 0.5
+      name = "predicting the usual labels"
+      majority = self.label_ids.mean(axis=0) > 0.5
     else:
       majority = np.bincount(self.label_ids).argmax()
       name = f"always {labels[majority]!r}"
