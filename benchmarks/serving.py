@@ -1,12 +1,13 @@
 """Throughput and latency of serve.py on loopback.
 
-    python benchmarks/serving.py MODEL_DIR [RUNTIME] [SECONDS]
+    python benchmarks/serving.py MODEL_DIR [RUNTIME] [SECONDS] [ONNX_DIR]
 
 Starts serve.py with the model, with batches (--max_batch=32) and without
-(--max_batch=1), and sends requests for SECONDS (10) from 1, 8 and 32 clients at
-once. Each client waits for an answer before it sends its next request. Texts
-have 4 to 40 words of the vocabulary. Prints requests per second, and the median
-and 99th percentile of the latency in milliseconds, in turns.
+(--max_batch=1), or with the model and with the ONNX folder made of it, and
+sends requests for SECONDS (10) from 1, 8 and 32 clients at once. Each client
+waits for an answer before it sends its next request. Texts have 4 to 40 words
+of the vocabulary. Prints requests per second, and the median and 99th
+percentile of the latency in milliseconds, in turns.
 """
 
 import concurrent.futures
@@ -119,16 +120,19 @@ def load(port, bodies, clients, seconds):
   return latencies, len(latencies) / (time.perf_counter() - start)
 
 
-def compare_batching(model_dir, runtime, seconds):
-  with (
-    serving(model_dir, runtime, "--max_batch=32") as batching,
-    serving(model_dir, runtime, "--max_batch=1") as single,
-  ):
-    bodies = make_bodies(model_dir, batching, 1000)
-    for port in (batching, single):
+def compare(sides, seconds):
+  """`sides` are the arguments of `serving` by name."""
+  with contextlib.ExitStack() as stack:
+    ports = {
+      name: stack.enter_context(serving(*arguments))
+      for name, arguments in sides.items()
+    }
+    ((model_dir, *_), *_) = sides.values()
+    bodies = make_bodies(model_dir, next(iter(ports.values())), 1000)
+    for port in ports.values():
       load(port, bodies, 32, 2)  # Warm up.
     for clients in CLIENTS:
-      for name, port in (("batches", batching), ("no batches", single)):
+      for name, port in ports.items():
         latencies, rate = load(port, bodies, clients, seconds)
         p99 = statistics.quantiles(latencies, n=100)[98]
         print(
@@ -139,9 +143,17 @@ def compare_batching(model_dir, runtime, seconds):
         )
 
 
-def main(model_dir, runtime="tensorflow", seconds=10):
+def main(model_dir, runtime="tensorflow", seconds=10, onnx_dir=None):
   print(machine.describe(), flush=True)
-  compare_batching(model_dir, runtime, float(seconds))
+  model, batches = (model_dir, runtime), "--max_batch=32"
+  sides = {
+    "batches": (*model, batches),
+    "no batches": (*model, "--max_batch=1"),
+  }
+  if onnx_dir:
+    folder = onnx_dir, "tensorflow" if runtime == "onnxruntime" else runtime
+    sides = {"trained": (*model, batches), "ONNX folder": (*folder, batches)}
+  compare(sides, float(seconds))
 
 
 if __name__ == "__main__":
