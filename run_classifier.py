@@ -222,6 +222,8 @@ def check_flags(flags: Flags) -> None:
   value = f"{runs.CUSTOM} for your own files, or a task such as MRPC"
   if not flags.do_train:
     value += ", or the --output_dir of a trained model"
+    if graph := checkpoints.find_graph(flags.output_dir or ""):
+      raise checkpoints.no_weights(graph)
     if flags.init_checkpoint and not flags.task_name:
       checkpoints.find_checkpoint(flags.init_checkpoint)  # Report a wrong path.
   flags.require("task_name", value=value)

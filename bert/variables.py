@@ -335,7 +335,7 @@ def get_assignment_map_from_checkpoint(
   if not (tvars or in_v1_graph()):  # Training would start from random weights.
     raise ValueError(
       "there are no variables of a v1 graph; before you build the model, call "
-      "bert.models.checkpoints.initialize_from(init_checkpoint, shapes, "
+      "bert.models.checkpoints.initialize_from(init_checkpoint, wanted, "
       "optional) instead"
     )
   # The name of a variable may end in the number of its tensor.

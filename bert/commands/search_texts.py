@@ -112,13 +112,15 @@ def check_flags(flags: Flags) -> None:
 def write_index(flags: Flags) -> dict[str, int]:
   """Adds and removes rows; returns the numbers of all texts and of new ones."""
   header = vector_index.Header(flags.model_dir, "", 0)
-  if files.exists(f"{flags.index}/{vector_index.NAME}"):
+  exists = files.exists(f"{flags.index}/{vector_index.NAME}")
+  if exists:
     header = vector_index.VectorIndex(flags.index).header
   text_column = flags.text_column or header.text_column
-  if header.model and text_column != header.text_column:
+  if exists and text_column != header.text_column:
     logging.warning(
-      "--text_column=%s: %s was made with %s, and now has texts of both; for "
-      "other texts only, pass a new folder",
+      "--text_column=%s: %s was made with %s, and keeps those texts unless a "
+      "row with the same id replaces them; for other texts only, pass a new "
+      "folder",
       text_column,
       flags.index,
       header.text_column,

@@ -46,6 +46,13 @@ class EstimatorSpec:
   # that of the whole batch.
   loss_terms: Sequence[tuple[tf.Tensor, tf.Tensor]] = ()
 
+  def __post_init__(self):
+    if not isinstance(self.predictions, Mapping | None):
+      raise TypeError(
+        "`predictions` of an EstimatorSpec must be a dict of tensors by name, "
+        f"not a {type(self.predictions).__name__}"
+      )
+
 
 ModelFn = Callable[..., EstimatorSpec]
 

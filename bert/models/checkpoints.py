@@ -278,7 +278,7 @@ class Checkpoint:
     if huggingface_weights.is_weights(self.prefix):
       return huggingface_weights.Weights(self.prefix)
     if is_graph(self.prefix):
-      raise _no_weights(self.prefix)
+      raise no_weights(self.prefix)
     with _readable(self.prefix):
       return tf.train.load_checkpoint(_literal_prefix(self.prefix, self))
 
@@ -330,15 +330,16 @@ class Checkpoint:
     return self
 
 
-def _no_weights(path):
+def no_weights(path: str) -> UserError:
   """The error for a graph where weights are needed."""
   folder, source = os.path.dirname(path), None
   with contextlib.suppress(UserError):
     record = files.read_json(os.path.join(folder, "task.json"), dict)
     source = (record or {}).get(SOURCE)
   return UserError(
-    f"{path} only answers: it is a graph in ONNX, whose weights cannot be "
-    f"trained or converted; pass the folder that it was exported from"
+    f"{path} only answers (--predict_file, --interactive, bert.load, serve.py):"
+    f" it is a graph in ONNX, whose weights cannot be trained, evaluated or "
+    f"converted; pass the folder that it was exported from"
     f"{f', {source}' if source else ''}"
   )
 

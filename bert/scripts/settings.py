@@ -272,6 +272,8 @@ def load_model_of(
 
 def no_trained_model(output_dir: str, init_checkpoint: str | None) -> UserError:
   """The error of an evaluation or prediction without a trained model."""
+  if graph := checkpoints.find_graph(output_dir):
+    return checkpoints.no_weights(graph)
   folders = f"--output_dir={output_dir}"
   if init_checkpoint:
     folders += f" or --init_checkpoint={init_checkpoint}"

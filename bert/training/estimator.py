@@ -371,7 +371,9 @@ class Estimator:
         tensors of `eval_metrics`, and `batch_loss`, if the row's batch has one:
         its mean over all rows is the evaluation's loss.
     """
-    dataset = self._dataset(lambda p: _numbered(input_fn(p)), batch_size)
+    dataset = self._dataset(
+      lambda p: _numbered(_checked(input_fn(p))), batch_size
+    )
     program = self._ready_program(mode, dataset.element_spec)
     yield from runner.compute_batches(program, bar(_with_user_errors(dataset)))
 
@@ -455,7 +457,7 @@ class Estimator:
     devices.check_batch_size(
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
-    dataset = input_fn(self._input_params(batch_size, **params))
+    dataset = _checked(input_fn(self._input_params(batch_size, **params)))
     return devices.distribute(self._strategy, dataset)
 
   def _input_params(self, batch_size, **params):
@@ -519,13 +521,18 @@ def _with_user_errors(batches: Iterable) -> Iterator:
     raise
 
 
-def _numbered(dataset):
-  """A dataset of features with `row_index` and `is_real_example`."""
+def _checked(dataset):
+  """A dataset of dicts of features; raises TypeError for other elements."""
   if not isinstance(dataset.element_spec, Mapping):
     raise TypeError(
       "each element of the input_fn's dataset must be a dict of features; put "
       "labels among them"
     )
+  return dataset
+
+
+def _numbered(dataset):
+  """A dataset of features with `row_index` and `is_real_example`."""
   if {"row_index", "is_real_example"} <= dataset.element_spec.keys():
     return dataset
 

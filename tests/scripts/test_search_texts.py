@@ -108,7 +108,8 @@ def test_an_update_reads_the_columns_that_the_index_was_made_of(folder):
   table = folder / "keys.csv"
   table.write_text("\n".join(rows))
   flags = ["--text_column=answer", "--id_column=key", *MODEL]
-  run(folder, "--input_file=keys.csv", *flags, index="keys")
+  _, log = run(folder, "--input_file=keys.csv", *flags, index="keys")
+  assert "warning" not in log
   table.write_text("\n".join([*rows, "c,who made puppets"]))
   _, log = run(folder, "--input_file=keys.csv", index="keys")
   assert "keys has 3 texts; 1 were encoded" in log
@@ -118,6 +119,11 @@ def test_an_update_reads_the_columns_that_the_index_was_made_of(folder):
   flags = ["--input_file=no_keys.csv", "--encoding=cp1252"]
   _, log = run(folder, *flags, index="keys")
   assert "keys has 4 texts; 1 were encoded" in log
+  (folder / "titles.csv").write_text("key,title\nd,a title\n")
+  flags = ["--input_file=titles.csv", "--text_column=title"]
+  _, log = run(folder, *flags, index="keys")
+  assert "keys was made with answer, and keeps those texts" in log
+  run(folder, "--remove_ids=d", index="keys")
   shown, _ = run(folder, "--query=who made puppets", "--top_k=2", index="keys")
   assert [line.split()[-1] for line in shown.splitlines()] == [
     *("puppets", "c", "puppets")

@@ -13,6 +13,7 @@ import tokenization
 from run_classifier import file_based_input_fn_builder, input_fn_builder
 from bert.data import records, sequences
 from bert.engine import inputs
+from bert.errors import UserError
 from bert.tasks.classification import label_types
 from bert.tasks.classification.examples import (
   LONG_TEXT,
@@ -89,6 +90,11 @@ class TestConvertSingleExample:
     tokens, segments, label = self.convert(tokenizer, "the , .", text_b)
     assert tokens == "[CLS] the , . [SEP]"
     assert (segments, label) == ([0] * 5, 1)
+
+  def test_a_missing_label_is_no_label(self, tokenizer):
+    example = InputExample("dev-3", "the", None, None)
+    with pytest.raises(UserError, match="dev-3 has no label"):
+      convert_single_example(0, example, ["a", "b"], 8, tokenizer)
 
   def test_padding(self, tokenizer):
     features = convert_single_example(

@@ -387,6 +387,7 @@ class TestRecords:
         writer.process_feature(window)
       assert not os.path.exists(path)
     assert writer.num_features == len(windows) > 2
+    assert (writer.filename, writer.is_training) == (path, is_training)
     spec = squad.feature_spec(16, is_training)
     rows = [r.numpy() for r in tf.data.TFRecordDataset(path)]
     for window, row in zip(windows, rows, strict=True):

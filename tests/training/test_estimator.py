@@ -499,6 +499,13 @@ def test_an_input_and_metrics_in_the_style_of_the_original(tmp_path, as_list):
   pairs = tf.data.Dataset.from_tensor_slices(([1.0], [1])).batch(1)
   with pytest.raises(TypeError, match="put labels among them"):
     next(model.predict(lambda params: pairs, 1))
+  with pytest.raises(TypeError, match="put labels among them"):
+    model.train(lambda params: pairs, 1, 2)
+
+
+def test_predictions_have_names():
+  with pytest.raises(TypeError, match="a dict of tensors by name"):
+    estimator.EstimatorSpec("infer", predictions=tf.zeros([2]))
 
 
 def test_a_model_that_is_not_trained_is_named(tmp_path, caplog):

@@ -130,11 +130,13 @@ def convert_single_example(
 ) -> InputFeatures:
   """Converts an example to [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
 
-  Texts longer than S are truncated, the longer of a pair first. A label of None
-  is encoded as the first label. `ex_index` is the index of the example; --v=1
-  logs the first five.
+  Texts longer than S are truncated, the longer of a pair first. `ex_index` is
+  the index of the example; --v=1 logs the first five. Raises UserError for an
+  unknown label, and for none.
   """
   label_type = label_types.as_label_type(label_list)
+  if isinstance(example, InputExample) and example.label is None:
+    raise UserError(f"{example} has no label; to predict it, give it any label")
   (features,) = convert_example(example, label_type, max_seq_length, tokenizer)
   if ex_index < 5 and features.is_real_example and logging.level_debug():
     ids = features.input_ids[: sum(features.input_mask)]

@@ -516,17 +516,17 @@ def feature_row(features: InputFeatures) -> Mapping[str, object]:
 class FeatureWriter(contextlib.ExitStack):
   """Writes windows to a TFRecord file, and counts them as `num_features`.
 
-  The file appears when `close` is called, or a `with` block succeeds.
+  The file `filename` appears when `close` is called, or a `with` block ends.
   """
 
   def __init__(self, filename: str, is_training: bool):
     super().__init__()
+    self.filename, self.is_training = filename, is_training
     self.num_features = 0
-    self._is_training = is_training
     self._file = self.enter_context(files.open_atomic(filename))
 
   def process_feature(self, feature: InputFeatures) -> None:
-    spec = feature_spec(len(feature.input_ids), self._is_training)
+    spec = feature_spec(len(feature.input_ids), self.is_training)
     row = records.encode_row(feature_row(feature), spec)
     self._file.write(records.framed(row))
     self.num_features += 1
