@@ -14,6 +14,7 @@ import subprocess
 import venv
 
 import formats
+import huggingface_hub
 import no_tensorflow
 import numpy as np
 import pytest
@@ -516,6 +517,34 @@ def test_eight_bits_of_an_onnx_folder(graph, train, load, files, tmp_path):
   assert f"| accuracy | {accuracy:.4f} |" in text.replace("eval_", "")
 
 
+@every_trained_kind
+def test_the_card_of_a_model_holds_and_its_code_runs(
+  train, graph, load, name, monkeypatch, capsys
+):
+  model = load(name)
+  for folder in (train(name)[0], graph(name)):
+    card = huggingface_hub.ModelCard.load(folder / "README.md")
+    results = tiny_task.results(train(name)[0])
+    if card.data.pipeline_tag:
+      measured = {r.metric_type: r.metric_value for r in card.data.eval_results}
+      wanted = {key.removeprefix("eval_"): results[key] for key in results}
+      assert measured == pytest.approx(
+        {key: wanted[key] for key in measured}, rel=1e-6
+      )
+    assert set(model.labels) <= set(re.findall("`(.+?)`", card.text))
+    monkeypatch.chdir(folder.parent)
+    (code,) = re.findall("```python\n(.*?)```", card.text, re.S)
+    exec(code, {})
+    assert capsys.readouterr().out.startswith("{")
+
+
+def test_a_readme_of_a_user_stays(train, command, tmp_path):
+  out = shutil.copytree(train("classification")[0], tmp_path / "out")
+  (out / "README.md").write_text("My notes.\n")
+  scripts.fork(*command("classification", out, "--do_eval"))
+  assert (out / "README.md").read_text() == "My notes.\n"
+
+
 @every_kind
 def test_an_onnx_folder_names_the_model_that_can_be_trained(
   graph, train, command, tmp_path, name
@@ -525,6 +554,9 @@ def test_an_onnx_folder_names_the_model_that_can_be_trained(
   assert f"{graph(name)}/model.onnx only answers" in line
   assert f"exported from, {train(name)[0]}" in line
   assert not out.exists()
+  if name in TRAINED:
+    line = refused(command(name, graph(name), "--do_eval"))
+    assert f"{graph(name)}/model.onnx only answers (--predict_file" in line
 
 
 @pytest.mark.parametrize("make", [formats.saved_model, formats.onnx])

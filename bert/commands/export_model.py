@@ -32,6 +32,7 @@ from bert.flags import flag_table
 from bert.flags.values import PATH, Flag, Flags, check_output_folder, table
 from bert.models import checkpoints, task_file
 from bert.models.resolve import Model, resolve
+from bert.reports import model_card
 from bert.scripts import startup
 from bert.tasks.embeddings.vectors import POOLINGS
 
@@ -221,6 +222,10 @@ def main(flags: Flags) -> dict[str, str]:
           is_release=not is_trained and kind is None,
           metrics=_measured(flags, folder, task, model),
         )
+        if flags.format == "onnx":
+          name = os.path.basename(flags.output_dir.rstrip("/"))
+          code = model_card.python_code(task, name)
+          content = model_card.converted(model_dir, task, code) + content
         files.write_file(f"{folder}/README.md", content)
   what = "the model" if flags.part == "task" else f"the part {flags.part}"
   logging.info("Wrote %s to %s", what, flags.output_dir)

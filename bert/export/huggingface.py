@@ -40,6 +40,7 @@ from bert.models.huggingface_names import (
   tensor_name,
 )
 from bert.models.resolve import resolve
+from bert.reports import model_card
 from bert.tasks.classification import portable
 from bert.tasks.pretraining import task as pretraining
 
@@ -83,6 +84,14 @@ def to_huggingface(model_dir: str, output_dir: str) -> str:
     for name, value in weights.items()
   }
   contents |= _tokenizer_files(folder, model)
+  name = os.path.basename(os.path.abspath(output_dir))
+  code = model_card.transformers_code(task, architecture, name)
+  library = "transformers"
+  if task and task.kind == "vectors":
+    code = model_card.sentence_code(name)
+    library = "sentence-transformers"
+  content = model_card.converted(folder, task, code, library)
+  contents[model_card.NAME] = content
   config |= {"architectures": [architecture], **fields}
   contents[huggingface_weights.WEIGHTS_NAME] = _safetensors(tensors, step)
   # Last, because a folder with this file counts as a model.

@@ -1,6 +1,6 @@
-"""README.md beside an ONNX or LiteRT file, for programs in other languages.
+"""How a program in another language uses an ONNX or LiteRT file.
 
-files.write_file(f"{folder}/README.md", readme("model.onnx", task))
+files.write_file(f"{folder}/README.md", readme("model.tflite", task))
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ _MASK_INPUTS = """
    `masked_lm_positions`, int64 [rows, 1], is the position of the piece to
    predict, and `masked_lm_ids`, of the same shape, any piece."""
 
-# How to answer texts by a folder with a task.json and a graph.
-_ANSWERS = """
-`bert-serve --model_dir=FOLDER` and, in Python, `bert.load(FOLDER)` answer texts
-(`pip install bert-tensorflow2`). They do not load TensorFlow. A program of your
-own can do the same:
+# Follows the card of an ONNX folder, whose code answers without TensorFlow.
+_OTHERS = """
+`bert-serve --model_dir=FOLDER` serves it. Neither needs TensorFlow.
+
+## Use it in a program of your own
 """
 
 
@@ -42,7 +42,7 @@ def readme(
   is_release: bool = False,
   metrics: Mapping[str, Mapping[str, float]] | None = None,
 ) -> str:
-  """The content of README.md beside a file, model.onnx or model.tflite.
+  """What follows the card beside model.onnx, or the README of model.tflite.
 
   Args:
     length: of the rows; default: that of the task.
@@ -67,8 +67,8 @@ def readme(
   shape = ["1", f"{length}"] if is_lite else ["rows", "length"]
   if len(task.feature_spec(False)["input_ids"].cut_axes) > 1:
     shape.insert(1, "1" if is_lite else "choices")
-  return f"""# A BERT model ({task.kind})
-{"" if is_lite else _ANSWERS}
+  return f"""{f"# A BERT model ({task.kind})" if is_lite else _OTHERS}
+
 An input consists of {inputs}.
 
 1. Split each text by `tokenizer.json`, without special pieces.{recorded}

@@ -18,7 +18,7 @@ from bert.data.sequences import groups_of
 from bert.engine import inputs
 from bert.engine.programs import ModeKeys
 from bert.models import run_record, task_file
-from bert.reports import training_page, verdict
+from bert.reports import model_card, training_page, verdict
 from bert.scripts.experiment import Experiment
 from bert.training import summaries
 from bert.training.estimator import Estimator
@@ -35,6 +35,7 @@ class Evaluator:
     encoder: the encoder of another runtime; None for TensorFlow.
     record: the content of the folder's flags.json.
     warnings: texts about the data, for the report.
+    rows: the number of rows of each data set, by its name in flags.json.
   """
 
   def __init__(
@@ -44,10 +45,12 @@ class Evaluator:
     encoder: GraphEncoder | None,
     record: Mapping,
     warnings: Sequence[str],
+    rows: Mapping[str, int],
   ):
     self._experiment, self._model = experiment, model
     self._task, self._settings = experiment.task, experiment.settings
     self._encoder, self._record, self._warnings = encoder, record, warnings
+    self._rows = rows
 
   def evaluate(self, rows: RowSet) -> Evaluation:
     """The metrics of a labeled data set."""
@@ -167,6 +170,7 @@ class Evaluator:
       verdicts=verdicts,
       warnings=self._warnings,
     )
+    model_card.write(folder, task, record, evaluations, verdicts, self._rows)
     task.finish(folder, evaluations)
     for name, judged in verdicts.items():
       logging.info("%s: %s", name, judged)

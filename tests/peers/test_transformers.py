@@ -180,6 +180,27 @@ def test_their_models_are_converted(folder, golden, architecture, tmp_path):
   )
 
 
+CODE = """
+import sys
+
+for path in sys.argv[1:]:
+  text = open(path).read()
+  exec(text.partition("```python")[2].partition("```")[0])
+"""
+
+
+def test_the_code_of_converted_cards_runs(folder):
+  python = os.environ["TRANSFORMERS_PYTHON"]
+  cards = [f"{name}/README.md" for name in ARCHITECTURES]
+  for card in cards:
+    assert "library_name: transformers" in (
+      folder / "converted" / card
+    ).read_text("utf-8")
+  subprocess.run(
+    [python, "-c", CODE, *cards], cwd=folder / "converted", check=True
+  )
+
+
 PIPELINE = """
 import json, sys
 import transformers
