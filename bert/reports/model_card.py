@@ -118,7 +118,7 @@ def transformers_code(task: Task | None, architecture: str, path: str) -> str:
   """Python that computes the outputs of a folder by transformers."""
   texts, inputs = '"It rains."', "inputs"
   if architecture.endswith("MultipleChoice"):
-    texts = '2 * ["It rains."], ["It is wet.", "It is dry."]'
+    texts = '2 * ["It rains."], ["It is wet.", "It is dry."], padding=True'
     inputs = "{name: rows[None] for name, rows in inputs.items()}"
   elif task and sum(field.default is None for field in task.inputs) == 2:
     texts = '"It rains.", "Rain falls."'
