@@ -134,7 +134,7 @@ def embedding_postprocessor(
     others: see BertConfig.
 
   Raises:
-    ValueError: `token_type_ids` is missing, or S is more than
+    ValueError: `token_type_ids` is missing, or a static S is more than
       `max_position_embeddings`.
   """
   _, seq, width = get_shape_list(input_tensor, expected_rank=3)
@@ -493,8 +493,8 @@ class BertModel:
       and computes the layer again in the backward pass. Not in a v1 graph.
 
   Raises:
-    ValueError: `config` is not valid, a rank is not 2, or S is more than
-      `max_position_embeddings`.
+    ValueError: `config` is not valid, a rank is not 2, or a static S is more
+      than `max_position_embeddings`.
   """
 
   def __init__(

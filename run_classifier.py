@@ -225,7 +225,9 @@ def check_flags(flags: Flags) -> None:
     if graph := checkpoints.find_graph(flags.output_dir or ""):
       raise checkpoints.no_weights(graph)
     if flags.init_checkpoint and not flags.task_name:
-      checkpoints.find_checkpoint(flags.init_checkpoint)  # Report a wrong path.
+      path = checkpoints.find_checkpoint(flags.init_checkpoint)
+      if checkpoints.is_graph(path):
+        raise checkpoints.no_weights(path)
   flags.require("task_name", value=value)
   tasks = runs.find_tasks(flags.task_name)
   xnli = [task for task in tasks if task == "xnli"]

@@ -559,6 +559,14 @@ def test_an_onnx_folder_names_the_model_that_can_be_trained(
     assert f"{graph(name)}/model.onnx only answers (--predict_file" in line
 
 
+def test_an_onnx_folder_predicts_no_table(graph, files, tmp_path):
+  folder, flags = graph("classification"), f"--test_file={files}/any.csv"
+  for model in f"--output_dir={folder}", f"--init_checkpoint={folder}":
+    out = f"--output_dir={tmp_path}"
+    line = refused(["run_classifier.py", "--do_predict", flags, out, model])
+    assert f"{folder}/model.onnx only answers (--predict_file" in line
+
+
 @pytest.mark.parametrize("make", [formats.saved_model, formats.onnx])
 @pytest.mark.parametrize("name", [n for n in RUNS if n != "fill_mask"])
 def test_exported_models_give_the_numbers(load, files, tmp_path, name, make):

@@ -132,6 +132,8 @@ def read_rows(
       continue
     text = tables.text_of(text, where).strip()
     row = Row(key or _hash(text, fields), text, fields)
+    if rows.get(row.id) == row:
+      continue  # Tables often have a row twice.
     if key:
       tables.note_id(key, where, places)
     rows[row.id] = row

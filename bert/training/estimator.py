@@ -82,13 +82,19 @@ class Estimator:
   Args:
     model_fn: (features, labels, mode, params) -> EstimatorSpec; labels are
       among the features, and the argument is None.
+    config: a RunConfig, or its `model_dir`.
     params: dict passed to `model_fn`, and, with more entries, to `input_fn`.
   """
 
   def __init__(
-    self, model_fn: ModelFn, config: RunConfig, params: Mapping | None = None
+    self,
+    model_fn: ModelFn,
+    config: RunConfig | str,
+    params: Mapping | None = None,
   ):
     variables.check_eager()
+    if isinstance(config, str):
+      config = RunConfig(config)
     self._config = config
     self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()

@@ -489,7 +489,7 @@ def test_an_input_and_metrics_in_the_style_of_the_original(tmp_path, as_list):
     dataset = tf.data.Dataset.from_tensor_slices(features)
     return dataset.batch(params["batch_size"])
 
-  model = estimator.Estimator(model_fn, estimator.RunConfig(str(tmp_path)))
+  model = estimator.Estimator(model_fn, str(tmp_path))
   rows = [row["doubled"] for row in model.predict(input_fn, 2)]
   assert rows == [2, 4, 8, 16, 32]
   results = {"sum": 31, "rows": 5, "global_step": 0}
