@@ -179,6 +179,20 @@ def test_an_index_is_made_and_searched(graph, tmp_path):
   assert "the north of the city" in found
 
 
+def test_words_are_searched_without_a_model(graph, tmp_path):
+  _, folder = graph("")
+  rows = tmp_path / "rows.csv"
+  rows.write_text("id,text\n1,part K-58\n2,part K-85 of the city\n", "utf-8")
+  model = shutil.copytree(folder, tmp_path / "model")
+  flags = ["search_texts.py", f"--index={tmp_path / 'index'}"]
+  no_tensorflow.run_script(
+    *flags, f"--input_file={rows}", f"--model_dir={model}", "--search=lexical"
+  )
+  shutil.rmtree(model)
+  flags += ["--search=lexical", "--top_k=1", "--query=K-85"]
+  assert "part K-85 of the city" in no_tensorflow.run_script(*flags)[0]
+
+
 def _change(path, change):
   model = onnx.load(path)
   change(model)

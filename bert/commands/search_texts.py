@@ -1,4 +1,4 @@
-"""Finds the texts that are nearest in meaning to a query.
+"""Finds the texts that are nearest to a query in meaning, in words, or both.
 
     python search_texts.py --index=/tmp/faq_index --model_dir=/tmp/faq \\
       --input_file=faq.csv --text_column=answer
@@ -6,7 +6,7 @@
 
 The first command writes the vectors of texts to a folder, or adds them to those
 in it. The second one searches them. docs/embeddings.md describes the files,
-reranking, and how to mine negatives for training.
+search by words, evaluation, reranking, and how to mine negatives for training.
 """
 
 import functools
@@ -25,10 +25,18 @@ from bert.flags.values import COUNT, PATH, SHARE, Flag, Flags, table
 from bert.scripts import startup, terminal
 from bert.search import hnsw, search, text_index, vector_index
 from bert.search.search import Hit, Searcher
-from bert.tasks.embeddings import data
+from bert.tasks.embeddings import data, retrieval
 
 # What a command does with the index; one of these flags is required.
-_ACTIONS = ("query", "query_file", "interactive", "mine_negatives")
+_ACTIONS = (
+  *("query", "query_file", "interactive", "mine_negatives", "queries_file"),
+)
+
+# The flags of files to read.
+_READ = (
+  *("input_file", "query_file", "queries_file", "qrels_file"),
+  "mine_negatives",
+)
 
 # Queries of a file that are searched together.
 _QUERIES = 1024
@@ -58,6 +66,12 @@ FLAGS = table(
     Flag("query_file", None,
          "File with a query on each line; - is standard input.", kind=PATH),
     Flag("interactive", False, "Ask for queries."),
+    Flag("queries_file", None,
+         "With --qrels_file, queries to evaluate the search with: a table with "
+         "the columns _id and text, as in BEIR.", kind=PATH),
+    Flag("qrels_file", None,
+         "Table with the columns query-id, corpus-id, the id of a row of the "
+         "index, and score, greater than 0 for a relevant text.", kind=PATH),
     Flag("top_k", 10, "Number of texts to find for each query.", check=COUNT),
     Flag("candidates", 50,
          "Number of texts that --reranker reorders, or that --mine_negatives "
@@ -98,14 +112,18 @@ def check_flags(flags: Flags) -> None:
   flags.check_exclusive(*_ACTIONS, "remove_ids")
   flags.check_exclusive("mine_negatives", "reranker")
   flags.require_one(*_ACTIONS, "input_file", "remove_ids")
-  for name in ("input_file", "query_file", "mine_negatives"):
+  if flags.queries_file or flags.qrels_file:
+    flags.require("queries_file", "qrels_file")
+  if flags.search == "lexical" and not flags.input_file:
+    flags.warn_if_given("pass --search=hybrid", "ann")
+  for name in _READ:
     if flags[name] not in (None, text_files.STREAM):
       flags.require_file(name)
   if flags.mine_negatives:
     flags.require("output_file")
   runtimes.check_runtime(flags.runtime, flags.precision)
   if flags.output_file not in (None, text_files.STREAM):
-    read = [flags.input_file, flags.query_file, flags.mine_negatives]
+    read = [flags[name] for name in _READ]
     flags.check_output_files("output_file", [flags.output_file], read)
 
 
@@ -152,6 +170,7 @@ def write_index(flags: Flags) -> dict[str, int]:
       flags.remove_ids,
       flags.dtype,
       bar.update,
+      flags.search != "dense",
       text_column=text_column,
       id_column=flags.id_column or header.id_column,
     )
@@ -170,13 +189,11 @@ def write_index(flags: Flags) -> dict[str, int]:
 def queries(flags: Flags, searcher: Searcher) -> Iterator[list[str]]:
   """Yields lists of queries as they arrive."""
   if flags.query:
-    yield [search.check_query(searcher.model, flags.query, "--query")]
+    yield [searcher.check_query(flags.query, "--query")]
     return
   with text_files.open_input(flags.query_file) as (reader, name):
     for lines in text_files.lines_as_they_come(reader, name, _QUERIES):
-      yield [
-        search.check_query(searcher.model, text, where) for where, text in lines
-      ]
+      yield [searcher.check_query(text, where) for where, text in lines]
 
 
 def describe(flags: Flags, query: str, hits: list[Hit]) -> str:
@@ -188,7 +205,7 @@ def describe(flags: Flags, query: str, hits: list[Hit]) -> str:
     if text_index.has_own_id(hit.row):
       fields = {"id": hit.row.id, **fields}
     lines += [f"{'':9}{name}: {v}" for name, v in fields.items()]
-  return "\n".join(lines)
+  return "\n".join(lines if hits else [*lines, "no hits"])
 
 
 def to_json(query: str, hits: list[Hit]) -> str:
@@ -233,7 +250,26 @@ def mine(flags: Flags, searcher: Searcher) -> dict[str, int]:
   return {"pairs": num_right, "negatives": count}
 
 
-def main(flags: Flags) -> dict[str, int]:
+def evaluate(flags: Flags, searcher: Searcher) -> dict[str, float]:
+  """Prints the metrics of the search; --output_file has them as JSON."""
+  rows = (row for block in searcher.index.blocks for row in block.rows())
+  corpus = {row.id: row.text for row in rows}
+  files_read = flags.queries_file, flags.qrels_file
+  searched = retrieval.judged(*files_read, corpus, flags.index)
+  queries = search.evaluate(searcher, searched)
+  count = len(searched.queries)
+  with progress.bar(queries, total=count, unit="query") as bar:
+    results = {"queries": count, **retrieval.metrics_of(list(bar))}
+  with text_files.line_writer(flags.output_file) as write:
+    if flags.output_file:
+      write(json.dumps({"search": flags.search, **results}))
+  if flags.output_file != text_files.STREAM:
+    for name, value in results.items():
+      print(f"{name} = {value:.8g}")
+  return results
+
+
+def main(flags: Flags) -> dict[str, float]:
   check_flags(flags)
   if flags.input_file or flags.remove_ids:
     return write_index(flags)
@@ -242,14 +278,17 @@ def main(flags: Flags) -> dict[str, int]:
     flags.model_dir,
     candidates=flags.candidates,
     batch_size=flags.batch_size,
+    needs_model=bool(flags.mine_negatives),
     **{row.name: flags[row.name] for row in flag_table.SEARCH},
   )
   if flags.mine_negatives:
     return mine(flags, searcher)
+  if flags.queries_file:
+    return evaluate(flags, searcher)
   if flags.interactive:
 
     def respond(query):
-      search.check_query(searcher.model, query, "the query")
+      searcher.check_query(query, "the query")
       return describe(flags, query, *searcher([query], flags.top_k))
 
     terminal.ask_until_end(["> "], respond)

@@ -76,7 +76,7 @@ def check_flags(flags: Flags) -> str:
   """Checks the flags; returns the name of the model."""
   if not flags.index:
     flags.require("model_dir")
-    flags.warn_if_given("add --index", "ann")
+    flags.warn_if_given("add --index", "ann", "search")
   flags.require("host")  # An empty one would open the server to the network.
   runtimes.check_runtime(flags.runtime, flags.precision)
   folder = os.path.basename(os.path.abspath(flags.model_dir or flags.index))
@@ -97,7 +97,9 @@ def main(flags: Flags) -> None:
   options = {row.name: flags[row.name] for row in flag_table.SEARCH}
   options["batch_size"], searcher = flags.max_batch, None
   if flags.index:
-    searcher = search.load_searcher(flags.index, flags.model_dir, **options)
+    searcher = search.load_searcher(
+      flags.index, flags.model_dir, needs_model=True, **options
+    )
     model, reranker = searcher.model, None  # The searcher has its own.
   else:
     engine = {n: options[n] for n in ("batch_size", "precision", "runtime")}

@@ -120,8 +120,16 @@ RELEVANT_LABEL = Flag("relevant_label", None,
                       "Label that a classifier of pairs gives to matching "
                       "texts. Default: the second of two.")
 
+SEARCHES = ("dense", "lexical", "hybrid")
+
+HOW = Flag("search", "dense",
+           "dense compares meanings by vectors; lexical compares words by "
+           "BM25 and needs no model; hybrid joins both. With --input_file, "
+           "lexical and hybrid add the words of all texts to the index.",
+           choices=SEARCHES)
+
 # The flags to search an index and to run its models.
-SEARCH = (RUNTIME, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
+SEARCH = (RUNTIME, HOW, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
 
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in the current folder or "

@@ -1,4 +1,4 @@
-"""Search by meaning: an index of vectors, exact and approximate search.
+"""Search by meaning and by words: an index, exact and approximate search.
 
 May import `tasks`.
 """

@@ -1,4 +1,4 @@
-"""From texts to an index of their vectors.
+"""From texts to an index of their vectors, and perhaps of their words.
 
     text_index.change("faq_index", model, read_rows("faq.csv"))
 
@@ -19,7 +19,8 @@ from bert.data import downloads, files, tables, text_files
 from bert.engine.loaded_model import LoadedModel, Texts
 from bert.errors import UserError, listing, plural
 from bert.models import model_folder
-from bert.search import vector_index
+from bert.models.resolve import resolve
+from bert.search import lexical, vector_index
 from bert.search.vector_index import Header, Row, VectorIndex
 from bert.tasks.embeddings.vectors import DOCUMENT_PROMPTS, comparable
 
@@ -176,14 +177,16 @@ def change(
   removed_ids: Collection[str] = (),
   dtype: str | None = None,
   progress: Progress = lambda count: None,
+  has_words: bool = False,
   **columns: str,
 ) -> tuple[int, int]:
   """Adds rows to the index in a folder, which may be new, and removes rows.
 
   A row replaces the one with its id. Only new rows are encoded. The index
   changes when everything is computed. A new index stores its vectors as
-  `dtype`, by default float16, and the `columns` of its Header. Returns the
-  numbers of rows that were encoded and that are in the index now.
+  `dtype`, by default float16, and the `columns` of its Header. `has_words` adds
+  the words, which an index then keeps. Returns the numbers of rows that were
+  encoded and that are in the index now.
   """
   check_gives_vectors(model)
   with vector_index.locked(folder):
@@ -198,6 +201,10 @@ def change(
       index = VectorIndex(folder)
       check_model(folder, index, model)
       header = index.header
+    had_words = index is not None and bool(index.word_files)
+    adds_words, has_words = has_words and not had_words, has_words or had_words
+    if has_words:
+      lexical.import_bm25s()  # Before the texts are encoded.
     numbers = index.numbers() if index else {}
     if unknown := [key for key in removed_ids if key not in numbers]:
       raise UserError(f"--remove_ids: the index has no {listing(unknown)}")
@@ -207,10 +214,11 @@ def change(
     unchanged = {row.id for row, before in pairs if row == before}
     new = [row for row in rows if row.id not in unchanged]
     removed = {*removed_ids, *(row.id for row in new if row.id in numbers)}
-    if removed or new:
+    if removed or new or adds_words:
       added = _encoded(model, new, progress)
       places = [numbers[key] for key in removed]
-      vector_index.update(folder, header, index, places, added)
+      split_by = resolve(model.folder) if has_words else None
+      vector_index.update(folder, header, index, places, added, split_by)
     return len(new), len(numbers) - len(removed) + len(new)
 
 

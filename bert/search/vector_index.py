@@ -1,4 +1,4 @@
-"""A folder of texts and their vectors, which exact search reads from the disk.
+"""A folder of texts, vectors and words, which search reads from the disk.
 
     with locked("faq_index"):
       update("faq_index", header, None, [], [(rows, vectors)])
@@ -7,10 +7,11 @@
     index.rows(numbers)[0].text
 
 A block of rows is a NumPy array of vectors, a file of JSON Lines with an id, a
-text and fields on each line, and the offsets of these lines. index.json names
-the blocks, with a checksum of their vectors. It is replaced when new blocks are
-written beside the old ones, so an interrupted update changes nothing. The next
-update deletes the old ones, which another process may be opening.
+text and fields on each line, and the offsets of these lines. A folder has the
+words of all rows, if they are wanted. index.json names the blocks and the
+folder, with checksums. It is replaced when new ones are written beside the old
+ones, so an interrupted update changes nothing. The next update deletes the old
+ones, which another process may be opening.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ import orjson
 from bert import strict_json
 from bert.data import files, folder_lock, top_k
 from bert.errors import UserError, first_line
+from bert.models import resolve
+from bert.search import lexical
 
 NAME = "index.json"
 DTYPES = ("float32", "float16")
@@ -108,6 +111,10 @@ class Block:
         raise files.damaged(f"{self.path}.jsonl", reason) from error
 
 
+def _open_block(folder, header, name, **rest):
+  return Block(os.path.join(folder, name), header, **rest)
+
+
 def _mapped(path, shape, dtype):
   """The array or, as uint8, the bytes of a file; read when they are used."""
   try:
@@ -126,7 +133,11 @@ def _mapped(path, shape, dtype):
 
 
 class VectorIndex:
-  """The index in a folder: its `header` and `blocks`."""
+  """The index in a folder: its `header`, its `blocks`, and perhaps words.
+
+  `word_files` is the entry of the words in index.json, or None. Names of files
+  begin with one of `file_numbers`.
+  """
 
   def __init__(self, folder: str):
     path = os.path.join(folder, NAME)
@@ -138,16 +149,31 @@ class VectorIndex:
     try:
       blocks = content.pop("blocks")
       self.next_block = content.pop("next_block")
+      self.word_files = content.pop("words", None)
+      entries = [*blocks, *filter(None, [self.word_files])]
+      self.file_numbers = {entry["name"][:6] for entry in entries}
       self.header = Header(**content)
       self.blocks = [
-        Block(os.path.join(folder, block.pop("name")), self.header, **block)
-        for block in blocks
+        _open_block(folder, self.header, **block) for block in blocks
       ]
     except UserError:
       raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
       raise files.damaged(folder, repr(error)) from error
+    self._folder = folder
     self._starts = list(itertools.accumulate(map(len, self.blocks), initial=0))
+
+  @functools.cached_property
+  def words(self) -> lexical.WordIndex:
+    """The words of all rows; UserError for an index without them."""
+    if not self.word_files:
+      raise UserError(
+        f"--index={self._folder} has no words to search; repeat the command "
+        f"that made it, with --search=hybrid: it adds them, and encodes no "
+        f"text again"
+      )
+    path = os.path.join(self._folder, self.word_files["name"])
+    return lexical.WordIndex(path, self.word_files["crc32"])
 
   def __len__(self) -> int:
     return self._starts[-1]
@@ -238,6 +264,7 @@ def update(
   index: VectorIndex | None,
   removed: Collection[int],
   added: Iterable[tuple[Sequence[Row], np.ndarray]],
+  model: resolve.Model | None = None,
 ) -> None:
   """Changes the index in a folder, which `locked` has locked.
 
@@ -246,8 +273,10 @@ def update(
     index: the index in the folder; None if there is none.
     removed: the numbers of rows to remove.
     added: lists of new rows, and their vectors [rows, width].
+    model: its tokenizer splits words; None for an index without words.
   """
-  writer = _Writer(folder, header, index.next_block if index else 1)
+  # An index may be empty, which makes it false.
+  writer = _Writer(folder, header, 1 if index is None else index.next_block)
   is_removed = np.zeros(len(index or ()), bool)
   is_removed[list(removed)] = True
   for first, block in index.numbered_blocks() if index else ():
@@ -259,7 +288,7 @@ def update(
       writer.add(list(block.rows(stays)), block.vectors[stays])
   for rows, vectors in added:
     writer.add(rows, vectors)
-  writer.finish(index)
+  writer.finish(index, model)
 
 
 class _Writer:
@@ -306,19 +335,29 @@ class _Writer:
     entry = {"name": name, "count": len(rows), "size": int(offsets[-1])}
     self._blocks.append({**entry, "crc32": zlib.crc32(vectors)})
 
-  def finish(self, index):
+  def _write_words(self, model):
+    blocks = [
+      _open_block(self._folder, self._header, **entry) for entry in self._blocks
+    ]
+    texts = (row.text for block in blocks for row in block.rows())
+    name = f"{self._next:06}.words"
+    self._next += 1
+    path, count = os.path.join(self._folder, name), sum(map(len, blocks))
+    return {"name": name, "crc32": lexical.write(path, model, texts, count)}
+
+  def finish(self, index, model):
     """Makes the blocks the index; keeps the files of the `index` before."""
     self._flush()
-    content = {
-      **dataclasses.asdict(self._header),
-      "next_block": self._next,
-      "blocks": self._blocks,
-    }
+    content = dataclasses.asdict(self._header)
+    if model:
+      content["words"] = self._write_words(model)
+    content |= {"next_block": self._next, "blocks": self._blocks}
     path = os.path.join(self._folder, NAME)
     files.write_file(path, strict_json.dumps(content))
-    used = {block["name"] for block in self._blocks}
-    used |= {os.path.basename(b.path) for b in (index.blocks if index else ())}
+    used = VectorIndex(self._folder).file_numbers
+    used |= set() if index is None else index.file_numbers
     for name in files.listdir(self._folder):
       # A file of an older index, or of an interrupted update.
       if re.match(r"\d{6}\.", name) and name[:6] not in used:
-        files.remove(os.path.join(self._folder, name))
+        old = os.path.join(self._folder, name)
+        (files.remove_tree if files.isdir(old) else files.remove)(old)

@@ -13,7 +13,7 @@ import numpy as np
 from bert.contract.task import Field
 from bert.engine.loaded_model import LoadedModel
 from bert.errors import UserError, check_known, plural
-from bert.search import search, text_index
+from bert.search import text_index
 from bert.search.search import Reranker, Searcher
 from bert.search.text_index import input_of
 from bert.serving import rest
@@ -27,6 +27,13 @@ _TOP_K, _MOST_HITS = 10, 1000
 # Value of "input_type" -> names of prompts.
 _PROMPTS = {"query": QUERY_PROMPTS, "document": DOCUMENT_PROMPTS}
 _PROMPTS["passage"] = DOCUMENT_PROMPTS
+
+# Search -> what the page says of the scores.
+_SCORES = {
+  "dense": "similarities",
+  "lexical": "those of BM25",
+  "hybrid": "sums of 1 / (60 + rank)",
+}
 
 _SIMILARITIES = (
   "the scores are similarities of vectors; for scores of a model of pairs, "
@@ -55,7 +62,8 @@ class Reader:
     self.form = Form(model.kind, model.fields)
     if searcher:
       title = f"Search among {plural(len(searcher.index), 'text')}"
-      title += "" if self._reranker else "; the scores are similarities"
+      if not self._reranker:
+        title += f"; the scores are {_SCORES[searcher.search]}"
       self.form = Form(title, [Field("query")], "Search")
     elif self._gives_vectors:
       fields = [Field("text_a"), Field("text_b")]
@@ -81,7 +89,7 @@ class Reader:
     rest.check_keys(body, ("query",), "top_k")
     query, count = body["query"], _number(body, "top_k", _TOP_K, _MOST_HITS)
     item = input_of(model, query, QUERY_PROMPTS, "query")
-    search.check_query(model, query, "query")
+    self._searcher.check_query(query, "query")
 
     def respond(answers):
       vectors = text_index.comparable_vectors(model, answers)

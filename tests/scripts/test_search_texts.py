@@ -1,6 +1,7 @@
 """search_texts.py as a command: indexes, queries, negatives, bad input."""
 
 import json
+import math
 
 import mistakes
 import pytest
@@ -159,6 +160,90 @@ def test_labels_of_negatives(folder):
   assert "labeled.jsonl: 1 pair with 1 negative" in log
 
 
+@pytest.fixture(scope="module")
+def words(folder):
+  """An index with words, of texts with part numbers."""
+  parts = [f"{n},the city was in part K-{n}{n + 3}" for n in range(1, 7)]
+  (folder / "parts.csv").write_text("\n".join(["id,text", *parts]))
+  flags = ["--input_file=parts.csv", *MODEL]
+  _, log = run(folder, *flags, "--search=hybrid", index="words")
+  assert "Indexing the words of 6 texts" in log
+  return "words"
+
+
+@pytest.mark.parametrize("kind", ["lexical", "hybrid"])
+def test_words(folder, words, kind):
+  flags = [f"--search={kind}", "--query=PART K-58", "--top_k=2"]
+  shown, _ = run(folder, *flags, index=words)
+  assert shown.splitlines()[0].endswith("the city was in part K-58")
+  assert len(shown.splitlines()) == 4
+
+
+def test_no_text_has_the_words(folder, words):
+  flags = ["--search=lexical", "--query=mountains"]
+  assert run(folder, *flags, index=words)[0] == "no hits\n"
+
+
+def test_graphs_are_not_used_for_words(folder, words):
+  flags = ["--search=lexical", "--query=city", "--ann=hnsw"]
+  _, log = run(folder, *flags, index=words)
+  assert "--ann=hnsw is not used; pass --search=hybrid" in log
+
+
+def test_words_are_added_and_kept(folder):
+  """Also by updates that do not ask for them."""
+  flags = ["--input_file=answers.csv", "--text_column=answer"]
+  run(folder, *flags, *MODEL, index="later")
+  _, log = run(folder, *flags, "--search=lexical", index="later")
+  assert "later has 3 texts; 0 were encoded" in log
+  (folder / "later.jsonl").write_text('{"id": "8", "answer": "old mountains"}')
+  run(folder, "--input_file=later.jsonl", "--remove_ids=2", index="later")
+  flags = ["--search=lexical", "--query=mountains", "--output_file=-"]
+  assert hits_of(run(folder, *flags, index="later")[0]) == [["old mountains"]]
+
+
+@pytest.mark.parametrize("kind", ["dense", "lexical", "hybrid"])
+def test_evaluation(folder, words, kind):
+  """The text with the number of the query is first by words."""
+  (folder / "asked.tsv").write_text("_id\ttext\na\tK-58\nb\tK-36\n")
+  (folder / "qrels.tsv").write_text(
+    "query-id\tcorpus-id\tscore\na\t5\t1\nb\t3\t1\nb\t9\t1\n"
+  )
+  flags = ["--queries_file=asked.tsv", "--qrels_file=qrels.tsv"]
+  flags += [f"--search={kind}", "--output_file=metrics.jsonl"]
+  shown, log = run(folder, *flags, index=words)
+  assert "words lacks the documents of 1 row of qrels.tsv" in log
+  (line,) = (folder / "metrics.jsonl").read_text().splitlines()
+  written = json.loads(line)
+  printed = dict(row.split(" = ") for row in shown.splitlines())
+  assert written.pop("search") == kind
+  assert printed.keys() == written.keys()
+  for name, value in written.items():
+    assert float(printed[name]) == pytest.approx(value, abs=1e-7)
+  assert written["queries"] == 2
+  assert written["recall_at_100"] == 0.75  # Row 9 is missing.
+  if kind == "lexical":
+    assert written["mrr_at_10"] == 1
+    assert written["ndcg_at_10"] == pytest.approx(
+      (1 + 1 / (1 + 1 / math.log2(3))) / 2
+    )
+  streamed, _ = run(folder, *flags[:-1], "--output_file=-", index=words)
+  assert json.loads(streamed) == {"search": kind, **written}
+
+
+def test_negatives_by_words(folder, words):
+  (folder / "asked.csv").write_text(
+    "text_a,text_b\nwhere is K-58,the city was in part K-58\n"
+  )
+  flags = ["--mine_negatives=asked.csv", "--output_file=by_words.jsonl"]
+  flags += ["--search=lexical", "--max_negative_share=1", "--num_negatives=9"]
+  run(folder, *flags, index=words)
+  (line,) = (folder / "by_words.jsonl").read_text().splitlines()
+  (*negatives,) = json.loads(line)["negative"]
+  assert negatives
+  assert "the city was in part K-58" not in negatives
+
+
 MISTAKES = """
 --query=a --index=none
   --index=none holds no index; write one with
@@ -184,6 +269,20 @@ MISTAKES = """
   release is no model of pairs; pass a classifier
 --query=a --reranker=pairs --relevant_label=yes
   =yes is not one of 'red', 'green'
+--query=a --search=lexical
+  --index=index has no words to search; repeat ... with --search=hybrid
+--query=a --search=hybrid
+  --index=index has no words to search; repeat
+--query=a --search=bm25
+  --search=bm25 ... dense
+--queries_file=answers.csv
+  --qrels_file is required
+--qrels_file=answers.csv
+  nothing to do; pass --query,
+--queries_file=none --qrels_file=answers.csv
+  --queries_file=none: no such file
+--queries_file=answers.csv --qrels_file=answers.csv --query=a
+  --query and --queries_file cannot both be given
 --mine_negatives=answers.csv
   --output_file is required
 --query=a --index=taken

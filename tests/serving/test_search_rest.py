@@ -105,6 +105,26 @@ def test_search(models, searcher):
   assert [field.name for field in reader.form.fields] == ["query"]
 
 
+@pytest.mark.parametrize(
+  ("kind", "scores"),
+  [("lexical", "those of BM25"), ("hybrid", "sums of 1 / (60 + rank)")],
+)
+def test_search_by_words(tmp_path, models, kind, scores):
+  model, *_ = models
+  rows = [Row(str(i), text, {}) for i, text in enumerate(TEXTS)]
+  text_index.change(str(tmp_path), model, rows, has_words=True)
+  found = search.load_searcher(
+    str(tmp_path), model.folder, search=kind, needs_model=True
+  )
+  reader = search_rest.Reader(found.model, "faq", found)
+  hits = ask(reader, model, "answer", {"query": "puppets city"})["hits"]
+  assert {hits[0]["id"], hits[1]["id"]} == {"1", "2"}
+  assert len(hits) == (2 if kind == "lexical" else 3)
+  assert reader.form.description.endswith(f"; the scores are {scores}")
+  hits = ask(reader, model, "answer", {"query": "was"})["hits"]
+  assert len(hits) == (0 if kind == "lexical" else 3)
+
+
 def test_the_prompt_of_an_input_type(models):
   model, *_ = models
   prompts = (("query", "the city "), ("passage", "Jim "))

@@ -6,14 +6,14 @@ read("queries.jsonl", "corpus.jsonl", "qrels/test.tsv")
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
 from bert.contract.task import Evaluation
 from bert.data import files, tables
-from bert.data.top_k import Best
+from bert.data.top_k import Best, Hits
 from bert.errors import UserError, plural, shortened
 from bert.tasks.embeddings import data, page
 
@@ -23,6 +23,9 @@ _QRELS = ("query-id", "corpus-id", "score")
 
 RECALLS = (1, 5, 10, 100)
 METRICS = (*("mrr_at_10", "ndcg_at_10"), *(f"recall_at_{k}" for k in RECALLS))
+
+# Documents to find for a query; one of them may be left out.
+FOUND = max(RECALLS) + 1
 
 # Numbers of queries and of documents that are compared at a time.
 _QUERIES, _DOCUMENTS = 256, 16384
@@ -69,12 +72,21 @@ def of_pairs(pairs: Sequence[data.Pair]) -> Retrieval:
 
 
 def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
-  """A test set in the layout of BEIR; queries without qrels are left out.
+  """A test set in the layout of BEIR; see `judged`."""
+  corpus = _texts_by_id(corpus_file)
+  return judged(queries_file, qrels_file, corpus, corpus_file)
 
-  As in BEIR, a document is no result of the query with its id, and documents
-  that the corpus lacks count as relevant.
+
+def judged(
+  queries_file: str, qrels_file: str, corpus: Mapping[str, str], name: str
+) -> Retrieval:
+  """Queries of BEIR's files for the texts of a corpus by id.
+
+  Queries without qrels are left out. As in BEIR, a document is no result of the
+  query with its id, and documents that the corpus lacks count as relevant.
+  `name` is that of the corpus in a warning.
   """
-  queries, corpus = map(_texts_by_id, (queries_file, corpus_file))
+  queries = _texts_by_id(queries_file)
   numbers = {name: number for number, name in enumerate(corpus)}
   relevant, missing = {}, []
   table = _table(qrels_file, _QRELS)
@@ -98,14 +110,14 @@ def read(queries_file: str, corpus_file: str, qrels_file: str) -> Retrieval:
     logging.warning(
       "%s lacks the documents of %s of %s, which count as not found; the first "
       "is %s",
-      *(corpus_file, plural(len(missing), "row"), qrels_file, missing[0]),
+      *(name, plural(len(missing), "row"), qrels_file, missing[0]),
     )
   return Retrieval(
-    [queries[name] for name in relevant],
+    [queries[key] for key in relevant],
     list(corpus.values()),
     list(relevant.values()),
     list(relevant),
-    [numbers[name] if name in corpus else -1 for name in relevant],
+    [numbers[key] if key in corpus else -1 for key in relevant],
   )
 
 
@@ -171,14 +183,16 @@ def find(
   searched: Retrieval, queries: np.ndarray, corpus: np.ndarray
 ) -> list[page.Query]:
   """The search results of each query, by the vectors of all texts, [N, D]."""
-  most, answered = max(RECALLS), []
+  return list(results(searched, top_k(queries, corpus, FOUND)))
+
+
+def results(searched: Retrieval, hits: Iterable[Hits]) -> Iterator[page.Query]:
+  """Yields the search results of each query, of up to FOUND best documents."""
   for text, relevant, name, left_out, (scores, numbers) in zip(
     *(searched.queries, searched.relevant, searched.ids, searched.left_out),
-    top_k(queries, corpus, most + 1),
+    hits,
     strict=True,
   ):
-    stays = np.flatnonzero(numbers != left_out)[:most]
-    hits = scores[stays], numbers[stays]
-    query = page.Query(text, searched.corpus, relevant, *hits, name)
-    answered.append(query)
-  return answered
+    stays = np.flatnonzero(numbers != left_out)[: FOUND - 1]
+    best = scores[stays], numbers[stays]
+    yield page.Query(text, searched.corpus, relevant, *best, name)
