@@ -695,7 +695,7 @@ def test_keras_runs(reader):
 
 
 def test_embeddings_run(reader):
-  *_, in_python, _, _ = printed = reader.read("embeddings.md")
+  *_, in_python, hybrid, _, _ = printed = reader.read("embeddings.md")
   assert (
     "eval_mrr_at_10"
     in (reader.folder / "faq_output/eval_results.txt").read_text()
@@ -704,6 +704,8 @@ def test_embeddings_run(reader):
   assert found.count("question: ") == 3
   score, _ = in_python.split(maxsplit=1)
   assert found.startswith(f"{float(score):7.4f}")
+  assert hybrid.count("question: ") == 3
+  assert 1 / 62 < float(hybrid.split(maxsplit=1)[0]) < 2 / 60
   lines = (reader.folder / "faq_triples.jsonl").read_text().splitlines()
   assert {len(json.loads(line)) for line in lines} == {3}
 
