@@ -25,6 +25,9 @@ def kept_rows(
   shapes = task.head_shapes(config)
   if not (folder and shapes and task.kind):
     return {}
+  fresh = {name: [None] * shape[0] for name, shape in shapes.items()}
+  if task.fits_head:
+    return fresh
   kind, _ = task_file.read(folder)
   if kind is None:
     _warn_of_unknown_labels(task, config, init_checkpoint)
@@ -35,7 +38,7 @@ def kept_rows(
       folder,
       kind,
     )
-    return {name: [None] * shape[0] for name, shape in shapes.items()}
+    return fresh
   known = type(task)(task_file.load(type(task), folder)).output_labels()
   wanted = task.output_labels()
   for pair in dict.fromkeys((known.get(n, ()), wanted[n]) for n in wanted):
