@@ -171,6 +171,7 @@ class ClassificationTask(Task):
     self._balances_labels = balances_labels
     self._label_weights = None
     self._can_balance = False
+    self._advice = []
     self._submission_dir = submission_dir
     self._initial_folder = initial_folder
     self._hashes = {}
@@ -413,6 +414,8 @@ class ClassificationTask(Task):
     for train in row_sets.get("train", ()):
       fewest = tabular.log_rare_labels(train.examples, self.label_type)
       self._can_balance = not self._balances_labels and fewest >= _FEW_ROWS
+      if self.labels and not self.settings.pooling:
+        self._advice = few_shot.advice(len(train.examples), len(self.labels))
       tabular.log_doubtful_labels(train.examples, self.label_type)
       if self._label_weights:
         shown = zip(self.labels, self._label_weights, strict=True)
@@ -526,6 +529,7 @@ class ClassificationTask(Task):
       self._uncalibrated(logits),
       rows.suffix,
       can_balance=self._can_balance,
+      advice=self._advice,
     )
 
   def _uncalibrated(self, logits):
