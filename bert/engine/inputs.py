@@ -326,8 +326,9 @@ def input_fn_from_rows(
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
   number of batches to skip, `by_length`, whether rows of similar length share a
-  batch (default: True), and `groups`, if any, see `balanced_batches`; `pad_to_max_length` and `rounds_lengths`, see
-  `RunConfig`; `fill_batches`, for devices that share a batch evenly.
+  batch (default: True), and `groups`, if any, see `balanced_batches`;
+  `pad_to_max_length` and `rounds_lengths`, see `RunConfig`; `fill_batches`, for
+  devices that share a batch evenly.
 
   As in the original, an evaluation keeps the order of the rows and all
   positions. Its last batch may be smaller, unless it is filled by repeating its

@@ -8,13 +8,11 @@ import pytest
 import scripts
 import tensorflow as tf
 import tiny_task
-from formats import same
 from scipy import special
 from sklearn import linear_model
 
 import bert
 from bert.engine import inputs
-from bert.models import checkpoints
 from bert.tasks.classification import few_shot
 
 # Words of the golden vocabulary. A text has two words of its label and none of
@@ -132,19 +130,15 @@ def test_several_labels_have_a_regression_each(cloud):
 # The script.
 
 
-def write_texts(path, *labels, pair=False, seed=1, rows=8):
-  """Texts of two words of a label, or pairs of texts with one each."""
+def write_texts(path, *labels, seed=1, rows=8):
+  """Rows of a text with two words of each of its labels."""
   draw = np.random.default_rng(seed)
-  with open(path, "w", encoding="utf-8", newline="") as file:
-    writer = csv.writer(file)
-    writer.writerow(["text", "other", "label"])
-    for label in labels * rows:
-      parts = label.split("|") if label else []
-      words = [w for part in parts for w in draw.choice(WORDS[part], 2, False)]
-      words = [*words, "the"] if words else ["the", "and"]
-      texts = (words[0], " ".join(words[1:])) if pair else (" ".join(words), "")
-      writer.writerow([*texts, label])
-  return path
+  lines = ["text,label"]
+  for label in labels * rows:
+    parts = filter(None, label.split("|"))
+    words = [w for part in parts for w in draw.choice(WORDS[part], 2, False)]
+    lines.append(f"{' '.join(['the', *words])},{label}")
+  tiny_task.write_lines(path, lines)
 
 
 def flags(release, folder, **changes):
@@ -206,3 +200,61 @@ def test_vectors_of_a_label_are_close(trained):
     if path.name.startswith(("bert_", "vocab")):
       (out / path.name).write_bytes(path.read_bytes())
   assert gap(str(out)) > 0.3
+
+
+def test_several_labels(release, tmp_path):
+  labels = (*WORDS, "|".join(WORDS), "")
+  write_texts(tmp_path / "train.csv", *labels)
+  write_texts(tmp_path / "dev.csv", *labels, seed=2)
+  given = {"multilabel": True, "learning_rate": 1e-3, "num_train_epochs": 60}
+  command = flags(release, tmp_path, **given)
+  scripts.fork("run_classifier.py", *command, *ACTIONS)
+  assert tiny_task.results(tmp_path / "out")["eval_f1_micro"] > 0.9
+  model = bert.load(tmp_path / "out")
+  assert model("the city king").keys() == {"label", "labels", "probabilities"}
+
+
+def test_a_teacher_teaches_rows_without_labels(trained, release, tmp_path):
+  """A label is on one row each; what else is known comes from the teacher."""
+  folder, _ = trained
+  write_texts(tmp_path / "train.csv", *WORDS, rows=1)
+  write_texts(tmp_path / "texts.csv", *WORDS, seed=3)
+  with open(tmp_path / "texts.csv", encoding="utf-8") as file:
+    texts = [row["text"] for row in csv.DictReader(file)]
+  tiny_task.write_lines(tmp_path / "texts.txt", texts)
+  command = flags(
+    release,
+    tmp_path,
+    teacher=folder / "out",
+    unlabeled_file=tmp_path / "texts.txt",
+    dev_file=folder / "dev.csv",
+    learning_rate=1e-3,
+  )
+  scripts.fork("run_classifier.py", *command, *ACTIONS)
+  assert tiny_task.results(tmp_path / "out")["eval_accuracy"] == 1
+
+
+def test_further_training_starts_from_a_few_shot_model(trained, tmp_path):
+  """Its pooling is kept, and the head is fitted anew to more labels."""
+  folder, _ = trained
+  write_texts(tmp_path / "train.csv", *WORDS, "place|war")
+  given = {"num_train_epochs": 2, "dev_file": folder / "dev.csv"}
+  command = flags(folder / "out", tmp_path, **given)
+  _, log = scripts.fork("run_classifier.py", *command, *ACTIONS)
+  assert "output layer" not in log
+  task = json.loads((tmp_path / "out" / "task.json").read_text())
+  assert len(task["labels"]) == 3
+  assert task["pooling"] == "mean"
+
+
+def test_a_training_of_few_rows_advises_it(release, tmp_path):
+  for name in ("train", "dev"):
+    write_texts(tmp_path / f"{name}.csv", *WORDS)
+  _, log = scripts.fork(
+    "run_classifier.py",
+    *flags(release, tmp_path, few_shot=False, freeze_layers=2),
+    *ACTIONS,
+  )
+  assert "rows a label, --few_shot and a model of vectors" in log
+  report = (tmp_path / "out" / "report.html").read_text("utf-8")
+  assert "--few_shot" in report

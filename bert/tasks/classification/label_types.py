@@ -58,7 +58,7 @@ class LabelType:
     """
 
   def shares(self, label_ids: np.ndarray | tf.Tensor) -> tf.Tensor:
-    """The probability of each label for encoded labels, 0 or 1: float [B, C]."""
+    """Encoded labels as a 0 or 1 for each label, float [B, C]."""
 
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
     """Label weights [C] that balance the encoded labels of a training set."""
