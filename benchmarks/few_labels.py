@@ -19,6 +19,7 @@ its standard error, and the lowest and highest one.
 import argparse
 import collections
 import csv
+import functools
 import json
 import os
 import random
@@ -91,15 +92,24 @@ def plain(model_dir, train, test, seed, count):
   return run_script(flags, train, test, seed)
 
 
+@functools.cache
+def load_vectors(model_dir):
+  """The model of a folder, and the vectors that it has computed, by texts."""
+  import bert
+
+  return bert.load(model_dir, "vectors", pooling="mean", normalize=True), {}
+
+
 def logistic(model_dir, train, test, seed, count):
   from sklearn import linear_model
 
-  import bert
-
-  model = bert.load(model_dir, "vectors", pooling="mean", normalize=True)
+  model, known = load_vectors(model_dir)
 
   def vectors(rows):
-    return [answer["vector"] for answer in model([row[:2] for row in rows])]
+    new = list({row[:2] for row in rows} - known.keys())
+    answers = model(new)
+    known.update((t, a["vector"]) for t, a in zip(new, answers, strict=True))
+    return [known[row[:2]] for row in rows]
 
   regression = linear_model.LogisticRegression(max_iter=1000)
   regression.fit(vectors(train), [row[2] for row in train])

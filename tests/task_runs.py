@@ -61,9 +61,9 @@ def _write_pairs(folder):
 
 
 def _write_few_pairs(folder):
-  """A head over vectors, which a release gives, too."""
+  """A head over vectors, which a release gives, too; its layer is trained."""
   changes = {"few_shot": True, "class_weights": "balanced"}
-  return {**_write_pairs(folder), **changes}
+  return {**_write_pairs(folder), **changes, "freeze_layers": 0}
 
 
 def _pairs(folder):
