@@ -39,8 +39,10 @@ def kept_rows(
       kind,
     )
     return fresh
-  known = type(task)(task_file.load(type(task), folder)).output_labels()
-  wanted = task.output_labels()
+  initial = type(task)(task_file.load(type(task), folder))
+  if initial.fits_head:  # It reads other vectors.
+    return fresh
+  known, wanted = initial.output_labels(), task.output_labels()
   for pair in dict.fromkeys((known.get(n, ()), wanted[n]) for n in wanted):
     _log_labels(folder, *pair)
   rows = {n: {label: i for i, label in enumerate(k)} for n, k in known.items()}
