@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert import loss_scale
-from bert.errors import listing
+from bert.errors import UserError, listing
 from bert.optimizer_settings import LayerRates as LayerRates, Optimization
 
 
@@ -143,7 +143,9 @@ def compute_gradients(loss: tf.Tensor, update: Optimization) -> Gradients:
   grads = grads[: len(tvars)]
   pairs = [(g, v) for g, v in zip(grads, tvars, strict=True) if g is not None]
   if not pairs:
-    raise ValueError("no trainable variable contributes to the loss")
+    raise UserError(
+      "no trainable variable contributes to the loss; lower --freeze_layers"
+    )
   grads, tvars = zip(*pairs, strict=True)
   return Gradients(
     variables=list(tvars),

@@ -27,7 +27,7 @@ from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
 from bert.scripts.run_one import run_one
 from bert.scripts.settings import check_fine_tuning, load_model_of
-from bert.tasks.classification import prediction_files, runs
+from bert.tasks.classification import few_shot, prediction_files, runs
 from bert.tasks.classification.examples import (
   LONG_TEXT,
   DataProcessor,
@@ -191,6 +191,10 @@ FLAGS = table(
          f"One of {', '.join(PROCESSORS)}, or several, separated by commas. "
          f"{runs.CUSTOM} reads your own files; all runs all tasks of GLUE.",
          kind=list, used="data"),
+    Flag("few_shot", False,
+         "For few rows: train the vectors of a model of vectors by pairs of "
+         "rows, then fit the output layer. Sets defaults: "
+         f"{few_shot.shown_defaults()}.", fixed_by="task", used="train"),
     Flag("class_weights", "none",
          "balanced: weight each label in training by the inverse of its "
          "frequency.", choices=("none", "balanced"), used="train"),
@@ -268,6 +272,7 @@ def main(flags: Flags) -> dict[str, float] | list[dict]:
     folder, weights = flags.output_dir, flags.init_checkpoint
     recalled = runs.recall_flags(folder, weights)
     flags = flags.changed(**recalled | flags.given_of(recalled))
+  flags = few_shot.with_defaults(flags)
   check_flags(flags)
   flags = script.with_initial_defaults(flags, ClassificationTask)
   planned = runs.make_runs(flags)

@@ -60,6 +60,12 @@ def _write_pairs(folder):
   return {**data, "train_batch_size": 10, **tiny_task.HEAD_ONLY}
 
 
+def _write_few_pairs(folder):
+  """A head over vectors, which a release gives, too; its layer is trained."""
+  changes = {"few_shot": True, "class_weights": "balanced"}
+  return {**_write_pairs(folder), **changes, "freeze_layers": 0}
+
+
 def _pairs(folder):
   lines = (folder / "data" / "test.tsv").read_text("utf-8").splitlines()[1:]
   return [tuple(line.split("\t")[3:]) for line in lines]
@@ -180,6 +186,15 @@ RUNS = {
     "classification",
     "run_classifier.py",
     _write_pairs,
+    ("test_results.tsv", "test_predictions.tsv"),
+    _pairs,
+    _probabilities,
+    lambda answer: answer["probabilities"],
+  ),
+  "few_shot": Run(
+    "classification",
+    "run_classifier.py",
+    _write_few_pairs,
     ("test_results.tsv", "test_predictions.tsv"),
     _pairs,
     _probabilities,

@@ -210,7 +210,7 @@ def test_examples_of_both_sets_are_counted(files, command, tmp_path, name):
   changes = {"dev_file": RUNS[name].write(files).get("train_file")}
   if name == "squad":
     changes = {"predict_file": changes["dev_file"]}
-  elif name == "classification":
+  elif name in ("classification", "few_shot"):
     changes = {"data_dir": tmp_path}
     for file in ("train.tsv", "dev.tsv"):
       shutil.copy(files / "data" / "train.tsv", tmp_path / file)

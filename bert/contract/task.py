@@ -137,6 +137,7 @@ class Task:
   needs_pooler = True  # whether `head` reads the pooled output
   spans_batch = False  # whether `loss` compares the rows of a batch
   has_eval_loss = True  # whether rows to evaluate on have what `loss` needs
+  fits_head = False  # whether `fitted` gives variables of the head
   style = ""  # CSS of `section`
 
   # Only some of our own tasks change these.
@@ -259,8 +260,8 @@ class Task:
     With `spans_batch`, returns the loss of the whole batch, a scalar. It does
     not depend on how training divides the batch into groups of similar length,
     micro-batches or devices. `outputs` then has the vectors of the texts,
-    [B, T, D], or [B, D] for one text per row, by the name in `output_axes`;
-    `features` has no sequences.
+    [B, T, D], or [B, D] for one text per row, by the first name in
+    `output_axes`; `features` has no sequences.
     """
     raise NotImplementedError
 
@@ -394,6 +395,21 @@ class Task:
   def logged(self, outputs: Mapping, features: Mapping) -> dict:
     """Scalars of a training batch for the log line, by name."""
     return {}
+
+  def row_groups(self, num_rows: int) -> Sequence[np.ndarray]:
+    """Indices of training rows, by groups that are drawn equally often.
+
+    Without groups, an epoch has each row once.
+    """
+    return ()
+
+  def fitted(self, predictions: Iterable[Mapping]) -> dict[str, np.ndarray]:
+    """Values of variables of the head that `loss` does not train.
+
+    They are computed from the predictions of training rows, see `answer`,
+    before each checkpoint.
+    """
+    raise NotImplementedError
 
   def before_updates(self, folder: str) -> None:
     """Deletes the files of a folder that describe its old weights.

@@ -222,6 +222,31 @@ def _by_length(lengths, rows, batch_size):
   return batches
 
 
+def balanced_batches(
+  groups: Sequence[np.ndarray], batch_size: int, seed: int
+) -> Iterator[Part]:
+  """Yields Parts without end, with the rows of all groups equally often.
+
+  The groups, each int64 [rows], follow each other in a random order and give
+  two rows at a time, so that a batch has pairs. A group gives each of its rows
+  once before it repeats one.
+  """
+  rng = np.random.default_rng(seed)
+  cycles = [_cycle(rows, rng) for rows in groups]
+  order = _cycle(np.arange(len(groups)), rng)
+  drawn = (next(cycles[group]) for group in order for _ in range(2))
+  while True:
+    rows = itertools.islice(drawn, SORTED_BATCHES * batch_size)
+    batches = np.fromiter(rows, np.int64).reshape(-1, batch_size)
+    yield batches.ravel(), list(batches)
+
+
+def _cycle(values, rng):
+  """Yields values without end, each time in another order."""
+  while True:
+    yield from rng.permutation(values)
+
+
 def ordered_batches(count: int, batch_size: int) -> Iterator[Part]:
   """Yields Parts with each of `count` rows once, in order."""
   size = -(-record_files.BLOCK_ROWS // batch_size) * batch_size
@@ -236,6 +261,7 @@ class EachRow:
   Args:
     count: number of rows.
     transform: changes the features of several rows, and may add some.
+    chosen: the indices of `count` rows, int64; None for the first ones.
   """
 
   def __init__(
@@ -243,8 +269,10 @@ class EachRow:
     source: Rows | record_files.RecordFiles,
     count: int,
     transform: Transform | None = None,
+    chosen: np.ndarray | None = None,
   ):
     self._source, self._count, self._transform = source, count, transform
+    self._chosen = np.arange(count) if chosen is None else chosen
     none = self._read(np.zeros(0, np.int64)) if transform else {}
     added = {
       name: records.Feature(
@@ -261,7 +289,7 @@ class EachRow:
   def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
     for start in range(0, self._count, record_files.BLOCK_ROWS):
       end = min(start + record_files.BLOCK_ROWS, self._count)
-      yield from sequences.rows_of(self._read(np.arange(start, end)))
+      yield from sequences.rows_of(self._read(self._chosen[start:end]))
 
   def _read(self, index):
     """The features of some rows, without those that only a batch has."""
@@ -297,9 +325,10 @@ def input_fn_from_rows(
   """An `input_fn(params)` for `Estimator`, over batches of `read_batch`.
 
   In `params`: `batch_size`; for training also `seed` and `first_step`, the
-  number of batches to skip, and `by_length`, whether rows of similar length
-  share a batch (default: True); `pad_to_max_length` and `rounds_lengths`, see
-  `RunConfig`; `fill_batches`, for devices that share a batch evenly.
+  number of batches to skip, `by_length`, whether rows of similar length share a
+  batch (default: True), and `groups`, if any, see `balanced_batches`;
+  `pad_to_max_length` and `rounds_lengths`, see `RunConfig`; `fill_batches`, for
+  devices that share a batch evenly.
 
   As in the original, an evaluation keeps the order of the rows and all
   positions. Its last batch may be smaller, unless it is filled by repeating its
@@ -324,6 +353,8 @@ def input_fn_from_rows(
           lengths = np.zeros_like(lengths)  # Keeps the shuffled order.
         seed = params.get("seed", 0)
         parts = training_batches(lengths, rows.block_sizes, size, seed)
+        if groups := params.get("groups"):
+          parts = balanced_batches(groups, size, seed)
       for row_index, serialized in read_parts(rows, parts, first_step):
         if len(row_index) == size or not drop_remainder:
           yield row_index, np.array(serialized, object)

@@ -188,7 +188,7 @@ def _describe_head(family, task, weights):
   """The head of a model, and the fields of config.json for its task."""
   if task:
     name = huggingface_names.head_of(task.kind)
-    if not name:
+    if not name or task.fits_head:  # Theirs reads the pooled output.
       return "Model", {}
     if task.kind == "classification":
       return name, portable.config_fields(task.settings)

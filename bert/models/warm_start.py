@@ -25,6 +25,9 @@ def kept_rows(
   shapes = task.head_shapes(config)
   if not (folder and shapes and task.kind):
     return {}
+  fresh = {name: [None] * shape[0] for name, shape in shapes.items()}
+  if task.fits_head:
+    return fresh
   kind, _ = task_file.read(folder)
   if kind is None:
     _warn_of_unknown_labels(task, config, init_checkpoint)
@@ -35,9 +38,11 @@ def kept_rows(
       folder,
       kind,
     )
-    return {name: [None] * shape[0] for name, shape in shapes.items()}
-  known = type(task)(task_file.load(type(task), folder)).output_labels()
-  wanted = task.output_labels()
+    return fresh
+  initial = type(task)(task_file.load(type(task), folder))
+  if initial.fits_head:  # It reads other vectors.
+    return fresh
+  known, wanted = initial.output_labels(), task.output_labels()
   for pair in dict.fromkeys((known.get(n, ()), wanted[n]) for n in wanted):
     _log_labels(folder, *pair)
   rows = {n: {label: i for i, label in enumerate(k)} for n, k in known.items()}

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
   from bert.engine.graph_encoder import GraphEncoder
 
 
+# Of larger training sets, `fit_head` takes a random sample.
+_MOST_FITTED_ROWS = 10_000
+
+
 class Evaluator:
   """Scores and uses one model.
 
@@ -55,10 +59,8 @@ class Evaluator:
   def evaluate(self, rows: RowSet) -> Evaluation:
     """The metrics of a labeled data set."""
     losses = []
-    mode, size = ModeKeys.EVAL, self._settings.eval_batch_size
-    if not self._task.has_eval_loss:  # Share the program of the prediction.
-      mode = ModeKeys.PREDICT
-    predictions = self._predictions(rows, size, mode)
+    size = self._settings.eval_batch_size
+    predictions = self._predictions(rows, size, self._eval_mode)
     answers = self._answers(rows, _collect_losses(predictions, losses))
     evaluation = self._task.score(rows, answers)
     if losses and "eval_loss" not in evaluation.results:
@@ -68,6 +70,18 @@ class Evaluator:
     if not evaluation.counts and rows.examples:
       evaluation.counts = {"examples": len(rows.examples)}
     return evaluation
+
+  def fit_head(self, rows: RowSet) -> None:
+    """Sets the variables that the task fits to its training rows."""
+    draw = np.random.default_rng(self._settings.seed)
+    chosen = np.sort(draw.permutation(rows.num_rows)[:_MOST_FITTED_ROWS])
+    predictions = self._model.predict_rows(
+      inputs.EachRow(rows.read(), len(chosen), rows.transform, chosen),
+      self._settings.eval_batch_size,
+      self._eval_mode,
+      self._task.output_axes(),
+    )
+    self._model.assign(self._task.fitted(predictions))
 
   def write_results(self, rows: RowSet, evaluation: Evaluation) -> None:
     """Writes the metrics; for int8, also compares them with float32."""
@@ -113,6 +127,11 @@ class Evaluator:
       self.write_results(rows, evaluation)
       self.report([evaluation])
     return evaluation.results if evaluation else {}
+
+  @property
+  def _eval_mode(self):
+    """Without an evaluation loss, the program of the prediction is shared."""
+    return ModeKeys.EVAL if self._task.has_eval_loss else ModeKeys.PREDICT
 
   def _predictions(self, rows, size, mode=ModeKeys.PREDICT):
     return self._model.predict_rows(

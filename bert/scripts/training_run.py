@@ -81,6 +81,8 @@ def train_input_fn(experiment: Experiment, rows: RowSet) -> InputFn:
     changes["pad_to_max_length"] = True
   if task.spans_batch:  # The loss compares rows of all lengths.
     changes["by_length"] = False
+  if groups := task.row_groups(rows.num_rows):
+    changes["groups"] = groups
   return with_params(input_fn, **changes)
 
 
@@ -117,7 +119,9 @@ def train(
   _log_training(experiment, rows, steps)
   input_fn = train_input_fn(experiment, rows)
   before = functools.partial(_before_updates, experiment, model, record)
-  model.train(input_fn, size, steps, evaluate_at, eval_steps, before)
+  fits = experiment.task.fits_head
+  fit = functools.partial(evaluator.fit_head, rows) if fits else None
+  model.train(input_fn, size, steps, evaluate_at, eval_steps, before, fit)
   if best and best.checkpoint:
     model.use(best.checkpoint)
   if not (settings.do_eval or settings.evaluates_in_training):

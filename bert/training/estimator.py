@@ -150,13 +150,17 @@ class Estimator:
     shapes = {name: v.shape.as_list() for name, v in self._store.items()}
     optional = [n for n in shapes if checkpoints.is_training_state(n)]
     loaded, _, _ = checkpoints.compare(values, shapes, optional)
-    with self._strategy.scope():
-      for name in loaded:
-        self._store[name].assign(values[name])
+    self.assign({name: values[name] for name in loaded})
     # For the variables that have yet to be created.
     self._store.initial_values = values
     self._takes_all_weights = True
     logging.info("Using the weights of %s", prefix)
+
+  def assign(self, values: Mapping[str, np.ndarray]) -> None:
+    """Replaces the values of variables, by name."""
+    with self._strategy.scope():
+      for name, value in values.items():
+        self._store[name].assign(value)
 
   def train(
     self,
@@ -166,6 +170,7 @@ class Estimator:
     evaluate: Evaluate | None = None,
     eval_steps: int = 0,
     before_updates: Callable[[], None] | None = None,
+    before_save: Callable[[], None] | None = None,
   ) -> None:
     """Trains until `max_steps` updates have been made in total.
 
@@ -180,6 +185,7 @@ class Estimator:
         updates, once the checkpoint of that step is saved. A resumed run calls
         it for its first step again, because it may have been killed there.
       before_updates: called before the first update, if there is one to make.
+      before_save: called before each checkpoint.
     """
     with folder_lock.lock_folder(self._config.model_dir):
       step = self._step
@@ -198,9 +204,13 @@ class Estimator:
           logging.info("Continuing from %s", self._resumed.prefix)
         if before_updates:
           before_updates()
-        self._run_steps(input_fn, batch_size, max_steps, evaluate, eval_steps)
+        self._run_steps(
+          input_fn, batch_size, max_steps, evaluate, eval_steps, before_save
+        )
 
-  def _run_steps(self, input_fn, batch_size, max_steps, evaluate, eval_steps):
+  def _run_steps(
+    self, input_fn, batch_size, max_steps, evaluate, eval_steps, before_save
+  ):
     """The training loop."""
     config, step = self._config, self._step
     reason, is_terminated = None, False
@@ -227,6 +237,8 @@ class Estimator:
           progress.log()
           writer.check()
         if saves:
+          if before_save:
+            before_save()
           self._save(step, writer)
         if end or evaluates:
           writer.wait()

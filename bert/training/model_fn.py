@@ -111,7 +111,7 @@ def _of_rows(task, forward, features, update):
 
 def _of_whole_batch(task, forward, features, update, cuts_groups):
   """Like `_of_rows`, for rows that the loss compares with each other."""
-  (name,) = task.output_axes()
+  name = next(iter(task.output_axes()))
   loss, gradients = batch_gradients.compute_gradients(
     lambda sequences: forward(sequences, True)[1][name],
     lambda x, features: _training_loss(task, None, {name: x}, features),

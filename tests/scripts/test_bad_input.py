@@ -64,6 +64,12 @@ CUSTOM --regression --multilabel
   --keep_best=bleu ... accuracy, f1, loss
 CUSTOM --label_column=number --regression --class_weights=balanced
   --class_weights=balanced ... labels
+CUSTOM --label_column=number --regression --few_shot
+  --few_shot and --regression cannot both be given ... omit one
+CUSTOM --few_shot --init_checkpoint=
+  --init_checkpoint ... a model of vectors, such as hf://
+CUSTOM --few_shot --init_checkpoint=FILES/trained
+  --init_checkpoint=FILES/trained ... (classification) ... a model of vectors
 CUSTOM --label_column=number --regression --calibrate --do_eval
   custom has no labels
 """

@@ -57,6 +57,9 @@ class LabelType:
     `weights` [C] are factors for the rows with each label.
     """
 
+  def shares(self, label_ids: np.ndarray | tf.Tensor) -> tf.Tensor:
+    """Encoded labels as a 0 or 1 for each label, float [B, C]."""
+
   def balanced_weights(self, label_ids: np.ndarray) -> list[float]:
     """Label weights [C] that balance the encoded labels of a training set."""
 
@@ -87,8 +90,11 @@ class Classification(LabelType):
     loss = layers.cross_entropy(logits, label_ids)
     if weights is None:
       return loss
-    one_hot = tf.one_hot(label_ids, self.num_outputs, dtype=loss.dtype)
+    one_hot = self.shares(label_ids)
     return loss * tf.linalg.matvec(one_hot, tf.constant(weights, loss.dtype))
+
+  def shares(self, label_ids):
+    return tf.one_hot(label_ids, self.num_outputs)
 
   def balanced_weights(self, label_ids):
     counts = np.bincount(label_ids, minlength=self.num_outputs)
@@ -131,6 +137,9 @@ class Multilabel(LabelType):
       pos_weight=1.0 if weights is None else tf.constant(weights, logits.dtype),
     )
     return tf.reduce_mean(loss, axis=-1)
+
+  def shares(self, label_ids):
+    return tf.cast(label_ids, tf.float32)
 
   def balanced_weights(self, label_ids):
     # A label of all rows or of no row cannot be balanced.

@@ -33,6 +33,7 @@ class ClassifiedSet:
   initial: Mapping[str, tuple[float, float]] | None = None
   num_new: int = 0
   can_balance: bool = False  # whether to advise equal label weights
+  advice: Sequence[str] = ()  # of the training, one sentence each
 
   def __post_init__(self):
     self.label_ids = np.asarray(self.label_ids)
@@ -67,7 +68,7 @@ class ClassifiedSet:
       len(truth),
       lambda rows: metric(truth[rows], predictions[rows]),
       baseline=self._baseline(metric),
-      advice=self._advice(),
+      advice=[*self._advice(), *self.advice],
     )
 
   def _baseline(self, metric):

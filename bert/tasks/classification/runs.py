@@ -20,6 +20,7 @@ from bert.models import (
 )
 from bert.flags.flag_table import wanted_splits
 from bert.tasks.classification import (
+  few_shot,
   glue,
   label_types,
   tabular,
@@ -149,6 +150,11 @@ def make_task(
     # Another update drops the temperatures.
     settings = dataclasses.replace(settings, temperatures=trained.temperatures)
   task = getattr(processor, "task", None)
+  if trains and flags.few_shot:
+    if not label_type.labels:
+      raise UserError(f"--few_shot: {run.name} has no labels; omit it")
+    pooling = few_shot.pooling_of(run.init_checkpoint)
+    settings = dataclasses.replace(settings, pooling=pooling)
   names = getattr(task, "metrics", label_type.default_metrics)
   read = ("max_seq_length", "long_text")
   values = {n: flags[n] for n in read} if flags.do_train else {}

@@ -1,7 +1,8 @@
 """Classification of texts and pairs: a linear layer on BERT's pooled output.
 
 Devlin et al. (2019), section 4.1. The outputs are one label, several labels, or
-a number; see `bert/tasks/classification/label_types.py`.
+a number; see `bert/tasks/classification/label_types.py`. After few-shot
+training, the layer reads vectors of length 1; see `few_shot.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bert.errors import UserError, check_known, plural, read_each
 from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
   calibration,
+  few_shot,
   glue,
   initial_model,
   label_types,
@@ -61,6 +63,8 @@ class ClassifierSettings(Settings):
   mean: float = 0.0  # with the deviation, the scale of numbers
   deviation: float = 1.0
   long_text: str = "head"  # one of `examples.LONG_TEXT`
+  # One of `few_shot.POOLINGS`, of a model by --few_shot; "" for others.
+  pooling: str = ""
   is_pair: bool | None = None  # whether examples have two texts; None: unknown
   # Divisors of the logits, from --calibrate: one, or one for each of several
   # labels.
@@ -69,7 +73,7 @@ class ClassifierSettings(Settings):
   held_out: str = ""
   trained_on: str = ""
   fixed = (
-    *("kind", "labels", "mean", "deviation", "is_pair"),
+    *("kind", "labels", "mean", "deviation", "is_pair", "pooling"),
     *("held_out", "trained_on"),
   )
 
@@ -77,6 +81,8 @@ class ClassifierSettings(Settings):
     super().check()
     check_known(f"kind={self.kind!r}", self.kind, label_types.KINDS)
     check_known(f"long_text={self.long_text!r}", self.long_text, LONG_TEXT)
+    poolings = ("", *few_shot.POOLINGS)
+    check_known(f"pooling={self.pooling!r}", self.pooling, poolings)
     for name in ("temperatures", "deviation"):
       for value in np.atleast_1d(getattr(self, name)):
         if not 0 < value < math.inf:
@@ -165,9 +171,11 @@ class ClassificationTask(Task):
     self._balances_labels = balances_labels
     self._label_weights = None
     self._can_balance = False
+    self._advice = []
     self._submission_dir = submission_dir
     self._initial_folder = initial_folder
     self._hashes = {}
+    self._row_labels = []
     self._seen = self._seen_before = settings.seen() or NO_ROWS
 
   # Inference.
@@ -179,6 +187,18 @@ class ClassificationTask(Task):
     kind = by_type.get(head.problem_type, default)
     labels = () if kind == "regression" else tuple(head.labels)
     return {"kind": kind, "labels": labels}
+
+  @property
+  def needs_pooler(self) -> bool:
+    return self.settings.pooling in ("", "pooled")
+
+  @property
+  def spans_batch(self) -> bool:
+    return bool(self.settings.pooling)
+
+  @property
+  def fits_head(self) -> bool:
+    return bool(self.settings.pooling)
 
   @property
   def inputs(self) -> tuple[Field, ...]:
@@ -222,10 +242,20 @@ class ClassificationTask(Task):
     return dict.fromkeys(layers.output_shapes(0, 0), names)
 
   def head(self, ops, bert, features: Mapping) -> dict:
-    """Logits [B, C] of the pooled output, and their probabilities."""
-    del features
-    size = self.label_type.num_outputs
-    logits = ops.output_layer(bert.get_pooled_output(), size)
+    """Logits [B, C] of the pooled output, and their probabilities.
+
+    In few-shot training and after it, also the vectors [B, H] that the output
+    layer reads.
+    """
+    size, pooling = self.label_type.num_outputs, self.settings.pooling
+    if pooling in ("", "pooled"):
+      vectors = bert.get_pooled_output()
+    else:
+      tokens, mask = bert.get_sequence_output(), features["input_mask"]
+      vectors = ops.pool(tokens, mask, pooling)
+    if pooling:
+      vectors = ops.unit_length(vectors)
+    logits = ops.output_layer(vectors, size, dropout=not pooling)
     if self.settings.temperatures:
       factors = [1 / value for value in self.settings.temperatures]
       logits = ops.linear(logits, factors, 0.0)
@@ -236,11 +266,13 @@ class ClassificationTask(Task):
     else:
       scale = self.settings.deviation, self.settings.mean
       probabilities = ops.linear(logits, *scale)
-    return {"logits": logits, "probabilities": probabilities}
+    outputs = {"vectors": vectors} if pooling else {}
+    return outputs | {"logits": logits, "probabilities": probabilities}
 
-  def output_axes(self) -> dict[str, Sequence[str | int]]:
+  def output_axes(self) -> dict[str, Sequence[str | int | None]]:
     axes = (self.label_type.num_outputs,)
-    return {"logits": axes, "probabilities": axes}
+    vectors = {"vectors": (None,)} if self.settings.pooling else {}
+    return vectors | {"logits": axes, "probabilities": axes}
 
   def soft_targets(self) -> dict[str, Sequence[int]]:
     """The logits; for a regression, the numbers, which may have any scale."""
@@ -251,6 +283,10 @@ class ClassificationTask(Task):
     self, outputs: Mapping, features: Mapping, temperature: float
   ) -> tf.Tensor:
     """The divergence of each row; for a regression, the squared error."""
+    if "logits" not in outputs:
+      logits = features[distillation.PREFIX + "logits"]
+      labels = self.label_type.probabilities(logits / temperature)
+      return few_shot.pair_losses(outputs["vectors"], labels)
     if self.settings.kind == "classification":
       return super().soft_loss(outputs, features, temperature)
     if self.settings.kind == "multilabel":
@@ -358,6 +394,7 @@ class ClassificationTask(Task):
       yield list(map(feature_row, rows))
     if is_training:
       self._set_weights(label_ids)
+      self._row_labels = label_ids
     if truncated:
       logging.info(
         "Truncated %d of %s (%.1f %%) to --max_seq_length=%d%s",
@@ -377,6 +414,8 @@ class ClassificationTask(Task):
     for train in row_sets.get("train", ()):
       fewest = tabular.log_rare_labels(train.examples, self.label_type)
       self._can_balance = not self._balances_labels and fewest >= _FEW_ROWS
+      if self.labels and not self.settings.pooling:
+        self._advice = few_shot.advice(len(train.examples), len(self.labels))
       tabular.log_doubtful_labels(train.examples, self.label_type)
       if self._label_weights:
         shown = zip(self.labels, self._label_weights, strict=True)
@@ -415,10 +454,40 @@ class ClassificationTask(Task):
     return self._hashes
 
   def loss(self, outputs: Mapping, features: Mapping) -> tf.Tensor:
-    """The loss of each row, multiplied by the weight of its label."""
+    """The loss of each row, multiplied by the weight of its label.
+
+    In few-shot training, which has no logits yet, the loss of its pairs.
+    """
+    if "logits" not in outputs:
+      labels = self.label_type.shares(features["label_ids"])
+      return few_shot.pair_losses(outputs["vectors"], labels)
     return self.label_type.per_example_loss(
       outputs["logits"], features["label_ids"], self._label_weights
     )
+
+  def row_groups(self, num_rows: int) -> list[np.ndarray]:
+    if not self.settings.pooling:
+      return []
+    return few_shot.row_groups(self._row_labels, num_rows)
+
+  def fitted(self, predictions: Iterable[Mapping]) -> dict[str, np.ndarray]:
+    """The output layer of few-shot training, fitted to the rows' vectors."""
+    names = ["vectors", "label_ids"]
+    if self.distillation:
+      names += [distillation.PREFIX + "logits", distillation.IS_LABELED]
+    rows = ([row[name] for name in names] for row in predictions)
+    vectors, label_ids, *soft = map(np.stack, zip(*rows, strict=True))
+    targets = self.label_type.shares(label_ids)
+    if self.distillation:
+      probabilities = self.label_type.probabilities(soft[0])
+      targets = self.distillation.mix(targets, probabilities, soft[1])
+    fitted = few_shot.fit(
+      vectors,
+      targets.numpy(),
+      np.array(self._label_weights or [1.0] * len(self.labels)),
+      self.settings.kind == "multilabel",
+    )
+    return dict(zip(layers.output_shapes(0, 0), fitted, strict=True))
 
   # Evaluation and prediction.
 
@@ -460,6 +529,7 @@ class ClassificationTask(Task):
       self._uncalibrated(logits),
       rows.suffix,
       can_balance=self._can_balance,
+      advice=self._advice,
     )
 
   def _uncalibrated(self, logits):
