@@ -165,8 +165,9 @@ def _metadata(folder, task, flags, data, evaluations):
     for name, value in _metrics(evaluation)
     if pipeline
   ]
+  name = os.path.basename(os.path.abspath(folder))
   fields = ModelCardData(
-    model_name=os.path.basename(os.path.abspath(folder)),
+    model_name=name if results else None,
     pipeline_tag=pipeline,
     library_name=_LIBRARY,
     base_model=base if is_hub else None,
