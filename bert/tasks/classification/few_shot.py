@@ -29,7 +29,7 @@ DEFAULTS = {
 }
 
 # With fewer rows a label, docs/few-labels.md shows a gain over fine-tuning.
-_FEW_ROWS = 64
+_FEW_ROWS = 16
 
 # Inverse of the penalty of the weights of the head.
 C = 1.0
