@@ -22,7 +22,7 @@ from bert.engine.programs import ModelFn
 from bert.errors import UserError
 from bert.flags import flag_table
 from bert.flags.values import FRACTION, PATH, Flag, Flags, table
-from bert.models import checkpoints
+from bert.models import checkpoints, run_weights
 from bert.scripts import script, startup
 from bert.scripts.experiment import Experiment
 from bert.scripts.run_one import run_one
@@ -226,12 +226,11 @@ def check_flags(flags: Flags) -> None:
   value = f"{runs.CUSTOM} for your own files, or a task such as MRPC"
   if not flags.do_train:
     value += ", or the --output_dir of a trained model"
-    if graph := checkpoints.find_graph(flags.output_dir or ""):
-      raise checkpoints.no_weights(graph)
     if flags.init_checkpoint and not flags.task_name:
-      path = checkpoints.find_checkpoint(flags.init_checkpoint)
-      if checkpoints.is_graph(path):
-        raise checkpoints.no_weights(path)
+      checkpoints.find_checkpoint(flags.init_checkpoint)  # Report a wrong path.
+    folder = run_weights.weights_folder(flags.output_dir, flags.init_checkpoint)
+    if graph := checkpoints.find_graph(folder or ""):
+      raise checkpoints.no_weights(graph)
   flags.require("task_name", value=value)
   tasks = runs.find_tasks(flags.task_name)
   xnli = [task for task in tasks if task == "xnli"]

@@ -122,14 +122,15 @@ RELEVANT_LABEL = Flag("relevant_label", None,
 
 SEARCHES = ("dense", "lexical", "hybrid")
 
-HOW = Flag("search", "dense",
-           "dense compares meanings by vectors; lexical compares words by "
-           "BM25 and needs no model; hybrid joins both. With --input_file, "
-           "lexical and hybrid add the words of all texts to the index.",
-           choices=SEARCHES)
+SEARCH_KIND = Flag("search", "dense",
+                   "dense compares meanings by vectors; lexical compares "
+                   "words by BM25 and needs no model; hybrid joins both. With "
+                   "--input_file, lexical and hybrid add the words of all "
+                   "texts to the index.",
+                   choices=SEARCHES)
 
 # The flags to search an index and to run its models.
-SEARCH = (RUNTIME, HOW, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
+SEARCH = (RUNTIME, SEARCH_KIND, ANN, RERANKER, RELEVANT_LABEL, RUN_PRECISION)
 
 TASK_MODULE = Flag("task_module", None,
                    "Module with tasks of your own, in the current folder or "

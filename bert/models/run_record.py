@@ -32,10 +32,16 @@ _LARGEST = float(np.finfo(np.float32).max)
 class RunRecord:
   """The record of a run, to compare with that of an earlier run in its folder.
 
-  `data` has the SHA-256 of each data set; `content` is that of flags.json.
+  `data` has the SHA-256 of each data set, and `examples` their numbers;
+  `content` is that of flags.json.
   """
 
-  def __init__(self, flags: Flags, data: Mapping[str, str]):
+  def __init__(
+    self,
+    flags: Flags,
+    data: Mapping[str, str],
+    examples: Mapping[str, int] | None = None,
+  ):
     from importlib import metadata  # Commands that do not train start faster.
 
     self._rows = flags.rows
@@ -58,6 +64,7 @@ class RunRecord:
         "platform": platform.platform(),
       },
       "data": {**data, **hashes},
+      "examples": dict(examples or {}),
       "changes": {},
     }
 
@@ -214,7 +221,7 @@ def _finite(content):
 def read_record(output_dir: str) -> dict[str, Any] | None:
   """The content of a folder's `flags.json`; None without the file."""
   path = os.path.join(output_dir, RECORD_NAME)
-  known = dict.fromkeys(("flags", "data", "given"), dict)
+  known = dict.fromkeys(("flags", "data", "given", "examples"), dict)
   record = files.read_json(path, dict, {**known, "changes": dict[str, dict]})
   return record and {"flags": {}, "data": {}, "changes": {}, **record}
 

@@ -1,6 +1,6 @@
 """The model card, README.md beside a model: what it is, and how to use it.
 
-    write("/tmp/mrpc_output", task, record, evaluations, verdicts, rows)
+    write("/tmp/mrpc_output", task, record, evaluations, verdicts)
     content = converted("/tmp/mrpc_output", task, code, "transformers")
 
 It begins with YAML that the Hugging Face hub reads. A training writes the card;
@@ -48,7 +48,6 @@ def write(
   record: Mapping,
   evaluations: Sequence[Evaluation] = (),
   verdicts: Mapping[str, Verdict] | None = None,
-  rows: Mapping[str, int] | None = None,
 ) -> None:
   """Writes the card of the model that was trained in a folder.
 
@@ -57,7 +56,6 @@ def write(
   Args:
     record: the content of flags.json.
     verdicts: the Verdict on each evaluation, by its name.
-    rows: the number of rows of each data set, by its name in flags.json.
   """
   path = os.path.join(folder, NAME)
   if files.exists(path) and not _read(path):
@@ -67,7 +65,7 @@ def write(
   sections = [
     _description(task),
     _results(evaluations, verdicts),
-    _data(record, rows or {}),
+    _data(record),
     _training(flags, record.get("versions", {})),
     _limits(task),
   ]
@@ -207,13 +205,14 @@ def _metrics(evaluation):
       yield name.removeprefix("eval_"), float(value)
 
 
-def _data(record, rows):
+def _data(record):
+  counts = record.get("examples", {})
   lines = "".join(
-    f"| {name} | {rows.get(name, '')} | `{digest}` |\n"
+    f"| {name} | {counts.get(name, '')} | `{digest}` |\n"
     for name, digest in record["data"].items()
     if digest and name.split("_")[0] in ("train", "dev", "unlabeled")
   )
-  head = "## Data\n\n| set | rows | SHA-256 |\n| --- | --- | --- |\n"
+  head = "## Data\n\n| set | examples | SHA-256 |\n| --- | --- | --- |\n"
   return head + lines if lines else ""
 
 

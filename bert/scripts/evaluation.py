@@ -39,7 +39,6 @@ class Evaluator:
     encoder: the encoder of another runtime; None for TensorFlow.
     record: the content of the folder's flags.json.
     warnings: texts about the data, for the report.
-    rows: the number of rows of each data set, by its name in flags.json.
   """
 
   def __init__(
@@ -49,12 +48,10 @@ class Evaluator:
     encoder: GraphEncoder | None,
     record: Mapping,
     warnings: Sequence[str],
-    rows: Mapping[str, int],
   ):
     self._experiment, self._model = experiment, model
     self._task, self._settings = experiment.task, experiment.settings
     self._encoder, self._record, self._warnings = encoder, record, warnings
-    self._rows = rows
 
   def evaluate(self, rows: RowSet) -> Evaluation:
     """The metrics of a labeled data set."""
@@ -167,12 +164,11 @@ class Evaluator:
     if not task.kind:
       return
     if not self._settings.do_train:  # It may calibrate a trained model.
-      flags, given = (
-        self._experiment.record.content["flags"],
-        self._settings.flags.given,
-      )
-      given = {name: flags[name] for name in given}
+      used = self._experiment.record.content
+      given = {name: used["flags"][name] for name in self._settings.flags.given}
       record = {**record, "flags": {**record["flags"], **given}}
+      for name in ("data", "examples"):  # It may evaluate other data.
+        record[name] = {**record.get(name, {}), **used[name]}
     verdicts = {}
     for evaluation in evaluations:
       sample = evaluation.sample and evaluation.sample()
@@ -189,7 +185,7 @@ class Evaluator:
       verdicts=verdicts,
       warnings=self._warnings,
     )
-    model_card.write(folder, task, record, evaluations, verdicts, self._rows)
+    model_card.write(folder, task, record, evaluations, verdicts)
     task.finish(folder, evaluations)
     for name, judged in verdicts.items():
       logging.info("%s: %s", name, judged)

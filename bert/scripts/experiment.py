@@ -136,7 +136,12 @@ class Experiment:
       hashes["teacher"] = self.teacher.hash
       if path := settings.unlabeled_file:  # Its rows are trained on, too.
         hashes["unlabeled_file"] = files.hash_of(path)
-    return run_record.RunRecord(used, hashes)
+    counts = {
+      split + suffix: len(examples)
+      for split, sets in self.examples.items()
+      for suffix, examples in sets.items()
+    }
+    return run_record.RunRecord(used, hashes, counts)
 
   @property
   def shapes(self) -> dict[str, list[int]]:

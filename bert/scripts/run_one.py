@@ -9,7 +9,6 @@ all that the run needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
 
 from bert import runtimes
 from bert.data import files, folder_lock
@@ -54,8 +53,7 @@ def _run(experiment: Experiment, record: Mapping) -> dict[str, float]:
   update = make_update(experiment, row_sets)
   model_fn = model_fn_maker(experiment, update, encoder)()
   model = Estimator(model_fn, settings.run_config())
-  counts = {r.split + r.suffix: r.num_rows for r in chain(*row_sets.values())}
-  evaluator = Evaluator(experiment, model, encoder, record, warnings, counts)
+  evaluator = Evaluator(experiment, model, encoder, record, warnings)
   step_before = model.global_step
   if update:
     train(experiment, model, row_sets, update, evaluator, record)

@@ -389,9 +389,7 @@ class Estimator:
         tensors of `eval_metrics`, and `batch_loss`, if the row's batch has one:
         its mean over all rows is the evaluation's loss.
     """
-    dataset = self._dataset(
-      lambda p: _numbered(_checked(input_fn(p))), batch_size
-    )
+    dataset = self._dataset(input_fn, batch_size, _numbered)
     program = self._ready_program(mode, dataset.element_spec)
     yield from runner.compute_batches(program, bar(_with_user_errors(dataset)))
 
@@ -471,11 +469,17 @@ class Estimator:
         verb,
       )
 
-  def _dataset(self, input_fn, batch_size, **params):
+  def _dataset(self, input_fn, batch_size, change=None, **params):
     devices.check_batch_size(
       "batch_size", batch_size, self._strategy.num_replicas_in_sync
     )
-    dataset = _checked(input_fn(self._input_params(batch_size, **params)))
+    dataset = input_fn(self._input_params(batch_size, **params))
+    if not isinstance(dataset.element_spec, Mapping):
+      raise TypeError(
+        "each element of the input_fn's dataset must be a dict of features; "
+        "put labels among them"
+      )
+    dataset = change(dataset) if change else dataset
     return devices.distribute(self._strategy, dataset)
 
   def _input_params(self, batch_size, **params):
@@ -537,16 +541,6 @@ def _with_user_errors(batches: Iterable) -> Iterator:
     if wrapped:
       raise UserError(wrapped[1]) from error
     raise
-
-
-def _checked(dataset):
-  """A dataset of dicts of features; raises TypeError for other elements."""
-  if not isinstance(dataset.element_spec, Mapping):
-    raise TypeError(
-      "each element of the input_fn's dataset must be a dict of features; put "
-      "labels among them"
-    )
-  return dataset
 
 
 def _numbered(dataset):

@@ -25,13 +25,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, golden, goldens):
-  """A release, which gives vectors."""
-  folder = tmp_path_factory.mktemp("release")
-  return loaded_model.load(task_folders.write(folder, "", golden, goldens))
-
-
 @pytest.fixture
 def other(tmp_path, golden, goldens):
   """The same model with other settings."""
