@@ -10,7 +10,6 @@ model, and its pieces fit those of the texts even if the model has changed.
 
 import logging as python_logging
 import os
-import sys
 import zlib
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -27,15 +26,9 @@ from tokenization import FullTokenizer
 
 def import_bm25s() -> ModuleType:
   """The package; UserError if it is not installed."""
-  # It loads SciPy for another way to index, which takes as long as a search.
-  is_blocked = sys.modules.setdefault("scipy.sparse", None) is None
-  try:
-    package = import_optional(
-      "bm25s", "--search by words", "requirements-search.txt"
-    )
-  finally:
-    if is_blocked:
-      del sys.modules["scipy.sparse"]
+  package = import_optional(
+    "bm25s", "--search by words", "requirements-search.txt"
+  )
   # It passes all messages on, also those for debugging.
   python_logging.getLogger("bm25s").setLevel(python_logging.WARNING)
   return package
