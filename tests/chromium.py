@@ -61,6 +61,11 @@ class Browser:
     """Makes the window as high as the page, so that nothing is left out."""
     height = self.run("return document.documentElement.scrollHeight")
     self._resize(size[0], min(max(height, size[1]), most))
+    # A busy machine lays the page out two frames later.
+    self.run(
+      "return new Promise(done => requestAnimationFrame(() => "
+      "requestAnimationFrame(done)));"
+    )
 
   def picture(self, area=None):
     """A PNG of the window, or of an area (left, top, width, height)."""

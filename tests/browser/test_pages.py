@@ -128,8 +128,9 @@ def _address(path):
 def _searcher(folder, model):
   texts = [TEXT, MATE, f"{TEXT} {MATE}"]
   rows = [Row(str(n), t, {"question": MATE}) for n, t in enumerate(texts)]
-  text_index.change(str(folder / "index"), model, rows, dtype="float32")
-  return search.Searcher(model, VectorIndex(str(folder / "index")))
+  path = str(folder / "index")
+  text_index.change(path, model, rows, dtype="float32", has_words=True)
+  return search.Searcher(model, VectorIndex(path), search="hybrid")
 
 
 def _draw(folder):
