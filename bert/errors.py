@@ -55,9 +55,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def listing(names: Sequence, are_quoted: bool = True) -> str:
-  """The names in quotation marks; only the first of many, long ones cut."""
-  shown = (shortened(str(name)) for name in names[:MAX_LISTED])
-  shown = ", ".join(map(repr, shown) if are_quoted else shown)
+  """The names, texts quoted; only the first of many, and long ones cut."""
+  shown = [shortened(str(name)) for name in names[:MAX_LISTED]]
+  if are_quoted:
+    pairs = zip(names, shown, strict=False)
+    shown = [repr(x) if isinstance(name, str) else x for name, x in pairs]
+  shown = ", ".join(shown)
   more = len(names) - MAX_LISTED
   return f"{shown} and {more} more" if more > 0 else shown
 
@@ -74,7 +77,7 @@ def did_you_mean(
 
   The case of the word does not matter. `shown` formats the suggestion.
   """
-  by_lower = {str(other).lower(): str(other) for other in words}
+  by_lower = {str(other).lower(): other for other in words}
   near = difflib.get_close_matches(word.lower(), by_lower, n=1)
   return f"; did you mean {shown(by_lower[near[0]])}?" if near else ""
 

@@ -36,6 +36,17 @@ class TestClassification:
     ):
       self.label_type.encode(label)
 
+  @pytest.mark.parametrize(
+    "labels, label, problem",
+    [
+      ([0, 1], "1", "label '1' is not one of 0, 1; did you mean 1"),
+      (["0", "1"], 1, "label 1 is not one of '0', '1'; did you mean '1'"),
+    ],
+  )
+  def test_numbers_are_not_texts(self, labels, label, problem):
+    with pytest.raises(ValueError, match=problem):
+      label_types.Classification(labels).encode(label)
+
   @pytest.mark.parametrize("weights", [None, [3.0, 1.0, 0.5]])
   def test_ids_that_are_no_labels_have_no_loss(self, weights):
     logits = tf.constant(TWO_ROWS[[0, 1, 0]])
