@@ -41,23 +41,18 @@ def f1_micro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
   return accuracy(label_ids, predictions)
 
 
-def f1_macro(
-  label_ids: np.ndarray, predictions: np.ndarray, without: Sequence[int] = ()
-) -> float:
+def f1_macro(label_ids: np.ndarray, predictions: np.ndarray) -> float:
   """Mean of the labels' F1, each 0 where undefined.
 
   With one label a row, labels that neither occur nor are predicted are left
-  out, and so are those in `without`.
+  out.
   """
   from sklearn import metrics
 
   if np.ndim(label_ids) == 2:
     return float(np.mean([f1(*c) for c in _columns(label_ids, predictions)]))
-  kept = np.setdiff1d(np.union1d(label_ids, predictions), without)
   return float(
-    metrics.f1_score(
-      label_ids, predictions, labels=kept, average="macro", zero_division=0
-    )
+    metrics.f1_score(label_ids, predictions, average="macro", zero_division=0)
   )
 
 

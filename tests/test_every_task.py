@@ -559,6 +559,25 @@ def test_an_onnx_folder_names_the_model_that_can_be_trained(
     assert f"{graph(name)}/model.onnx only answers (--predict_file" in line
 
 
+@pytest.mark.parametrize("name", [n for n in RUNS if n != "fill_mask"])
+def test_a_conversion_is_compared_with_its_source(
+  graph, train, command, tmp_path, name
+):
+  out = shutil.copytree(train(name)[0], tmp_path / "out")
+  before = (out / "eval_results.txt").read_bytes()
+  given = {"compare_to": graph(name)}
+  _, log = scripts.fork(*command(name, out, "--do_eval", **given))
+  assert (out / "eval_results.txt").read_bytes() == before
+  (line,) = (x for x in log.splitlines() if "compared with" in x)
+  assert "; 0 answers differ; largest difference of outputs: " in line
+  assert re.search(r"; difference \+0(\.0+)? \(", line) or name == "rating"
+  shown = line.rpartition("outputs: ")[2].split(", ")
+  assert all(float(x.split()[1]) < 1e-4 for x in shown)
+  page = html.unescape((out / "report.html").read_text())
+  assert f"Comparison with {graph(name)}" in page
+  assert line.split(f"compared with {graph(name)}: ")[1] in page
+
+
 def test_an_onnx_folder_predicts_no_table(graph, files, tmp_path):
   folder, flags = graph("classification"), f"--test_file={files}/any.csv"
   for model in f"--output_dir={folder}", f"--init_checkpoint={folder}":

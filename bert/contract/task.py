@@ -38,6 +38,7 @@ from bert.reports import verdict
 
 if TYPE_CHECKING:
   from bert.engine import inputs, record_files
+  from bert.engine.loaded_model import LoadedModel
   from bert.flags.values import Flags
   from bert.models import huggingface_config
   from bert.models.resolve import Model
@@ -362,6 +363,14 @@ class Task:
     rows = compute([row for group in groups for row in group])
     by_example = sequences.groups_of(rows, map(len, groups))
     return list(map(self.answer, examples, by_example))
+
+  def answers_of(self, model: LoadedModel, examples: Sequence) -> list:
+    """The answers of another model of this kind, in the form of `answer`.
+
+    None for an example that a comparison must leave out: that model cannot
+    give its right answer, or was trained on it.
+    """
+    return model.answer_examples(examples)
 
   def row_sets(self, split: str) -> list[RowSet] | None:
     """Existing rows of a split; None to make them from `examples`."""

@@ -342,6 +342,10 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
     *MODEL,
     *TRAINING,
     NUM_SEEDS,
+    Flag("compare_to", None,
+         "Folder of a model of the same task to compare with in an evaluation. "
+         "Default: the one that a training starts from.", kind=PATH,
+         used="dev"),
     Flag("do_predict", False, "Predict the test set.", affects_weights=False),
     Flag("predict_batch_size", 8, "Batch size for prediction.", check=COUNT,
          affects_weights=False),

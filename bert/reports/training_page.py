@@ -23,6 +23,7 @@ def write(
   record: Mapping,
   style: str = "",
   verdicts: Mapping[str, verdict.Verdict] | None = None,
+  comparisons: Mapping[str, str] | None = None,
   warnings: Sequence[str] = (),
 ) -> None:
   """Writes report.html: first whether the result is good, then why.
@@ -38,6 +39,7 @@ def write(
     record: the content of flags.json.
     style: CSS of the sections.
     verdicts: the Verdict on each data set, by its name.
+    comparisons: HTML about another model on a data set, by its name.
     warnings: warnings about the data, one sentence each.
   """
   verdicts = verdicts or {}
@@ -50,7 +52,8 @@ def write(
   sections.append(("Metrics", _metric_table(evaluations)))
   for number, evaluation in enumerate(evaluations, 1):
     name = evaluation.name[:1].upper() + evaluation.name[1:]
-    if part := section(f"set-{number}", evaluation):
+    part = (comparisons or {}).get(evaluation.name, "")
+    if part := part + section(f"set-{number}", evaluation):
       sections.append((name, part))
   sections.append(("Learning curves", _curves(history)))
   sections.append(("Flags and versions", _record(record)))

@@ -71,6 +71,27 @@ class Verdict:
     return [*advice, *self.sample.advice]
 
 
+@dataclasses.dataclass(frozen=True)
+class Difference:
+  """A metric of this model minus that of another one; see `compare`."""
+
+  sample: Sample
+  value: float  # of this model
+  other: float
+  low: float  # 95 % range of the difference
+  high: float
+
+  def __str__(self) -> str:
+    digits = html.decimals(self.value, self.sample.count)
+    change = self.value - self.other
+    return (
+      f"{self.sample.metric} {self.value:.{digits}f}, of the other model "
+      f"{self.other:.{digits}f}; difference {change:+.{digits}f} (95 % range "
+      f"{self.low:+.{digits}f} to {self.high:+.{digits}f}, "
+      f"{self.sample.count:,} {self.sample.unit}s)"
+    )
+
+
 def remedy(results: Mapping[str, float], is_rare: bool, last: str) -> str:
   """Advice for a label with a low F1: first what costs nothing, then `last`.
 
@@ -91,15 +112,29 @@ def judge(sample: Sample) -> Verdict:
   If all draws are equal, an accuracy has Clopper & Pearson's range (1934).
   """
   value = sample.score(np.arange(sample.count))
-  draw = np.random.default_rng(0)
-  scores = [
-    sample.score(draw.integers(sample.count, size=sample.count))
-    for _ in range(_DRAWS)
-  ]
-  low, high = np.percentile(scores, _RANGE)
+  low, high = _range(sample.score, sample.count)
   if low == high and sample.metric == "accuracy":
     from scipy import stats  # Here, because it takes a second to load.
 
     right = round(value * sample.count)
     low, high = stats.binomtest(right, sample.count).proportion_ci()
   return Verdict(sample, value, float(low), float(high))
+
+
+def compare(sample: Sample, other: Sample) -> Difference:
+  """The difference of two models on the same rows.
+
+  Its range is that of a paired bootstrap: each draw has the same rows of both.
+  """
+  rows = np.arange(sample.count)
+  low, high = _range(
+    lambda rows: sample.score(rows) - other.score(rows), sample.count
+  )
+  return Difference(sample, sample.score(rows), other.score(rows), low, high)
+
+
+def _range(score, count):
+  """The 95 % range of a score of `count` rows."""
+  draw = np.random.default_rng(0)
+  scores = [score(draw.integers(count, size=count)) for _ in range(_DRAWS)]
+  return np.percentile(scores, _RANGE)

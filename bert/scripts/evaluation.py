@@ -19,6 +19,7 @@ from bert.engine import inputs
 from bert.engine.programs import ModeKeys
 from bert.models import run_record, task_file
 from bert.reports import model_card, training_page, verdict
+from bert.scripts.comparison import Kept, keep
 from bert.scripts.experiment import Experiment
 from bert.training import summaries
 from bert.training.estimator import Estimator
@@ -53,12 +54,17 @@ class Evaluator:
     self._task, self._settings = experiment.task, experiment.settings
     self._encoder, self._record, self._warnings = encoder, record, warnings
 
-  def evaluate(self, rows: RowSet) -> Evaluation:
-    """The metrics of a labeled data set."""
+  def evaluate(self, rows: RowSet, kept: Kept | None = None) -> Evaluation:
+    """The metrics of a labeled data set; adds what they are of to `kept`."""
     losses = []
     size = self._settings.eval_batch_size
     predictions = self._predictions(rows, size, self._eval_mode)
-    answers = self._answers(rows, _collect_losses(predictions, losses))
+    predictions = _collect_losses(predictions, losses)
+    if kept:
+      predictions = keep(predictions, kept.outputs)
+    answers = self._answers(rows, predictions)
+    if kept:
+      answers = keep(answers, kept.answers)
     evaluation = self._task.score(rows, answers)
     if losses and "eval_loss" not in evaluation.results:
       mean = float(np.mean(losses, dtype=np.float64))
@@ -157,8 +163,15 @@ class Evaluator:
     path = os.path.join(self._settings.output_dir, training_page.NAME)
     return files.exists(path)
 
-  def report(self, evaluations: Sequence[Evaluation]) -> None:
-    """Writes report.html, and logs the verdict."""
+  def report(
+    self,
+    evaluations: Sequence[Evaluation],
+    comparisons: Mapping[str, str] | None = None,
+  ) -> None:
+    """Writes report.html, and logs the verdict.
+
+    `comparisons` with another model, HTML, are by the names of data sets.
+    """
     folder, task = self._settings.output_dir, self._task
     record = self._record
     if not task.kind:
@@ -183,6 +196,7 @@ class Evaluator:
       record,
       task.style,
       verdicts=verdicts,
+      comparisons=comparisons,
       warnings=self._warnings,
     )
     model_card.write(folder, task, record, evaluations, verdicts)

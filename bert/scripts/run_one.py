@@ -15,6 +15,7 @@ from bert.data import files, folder_lock
 from bert.engine import devices
 from bert.models import checkpoints, run_weights
 from bert.models.resolve import Model
+from bert.scripts import comparison
 from bert.scripts.evaluation import Evaluator
 from bert.scripts.experiment import Experiment
 from bert.scripts.rows import check_rows, make_rows
@@ -61,16 +62,23 @@ def _run(experiment: Experiment, record: Mapping) -> dict[str, float]:
     _use_trained(experiment, model)
   if settings.calibrate and "dev" in settings.splits:
     evaluator.calibrate(row_sets["dev"][0])
-  evaluations, results = [], {}
+  evaluations, comparisons, results = [], {}, {}
+  compares = settings.do_eval and "dev" in experiment.examples
+  other = comparison.load_other(experiment) if compares else None
   for rows in row_sets["dev"] if settings.do_eval else ():
-    evaluations.append(evaluator.evaluate(rows))
+    kept = comparison.Kept() if other else None
+    evaluations.append(evaluator.evaluate(rows, kept))
     evaluator.write_results(rows, evaluations[-1])
+    if other:
+      comparisons[rows.name] = comparison.section_of(
+        other, experiment.task, rows, kept
+      )
     for name, value in evaluations[-1].results.items():
       results[name + rows.suffix] = value
   # If nothing was left to train, an earlier report still holds.
   is_trained = model.global_step != step_before or not evaluator.has_report
   if evaluations or (update and is_trained):
-    evaluator.report(evaluations)
+    evaluator.report(evaluations, comparisons)
   for rows in row_sets.get("test", ()):
     scored = evaluator.predict(rows)
     results |= {name + rows.suffix: value for name, value in scored.items()}

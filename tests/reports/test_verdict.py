@@ -211,3 +211,19 @@ def test_the_page_begins_with_the_result(tmp_path):
   assert Page(text).tables["Short curves"][1:] == [
     ["Development: accuracy", "development", "2", "0.6667"]
   ]
+
+
+def test_a_difference_has_the_range_of_the_rows_that_changed():
+  # Of 400 rows, this model has 30 right that the other has wrong, and 10 the
+  # other way round; 300 are right in both.
+  own = [1] * 300 + [1] * 30 + [0] * 10 + [0] * 60
+  other = [1] * 300 + [0] * 30 + [1] * 10 + [0] * 60
+  found = verdict.compare(shares(own), shares(other))
+  assert (found.value, found.other) == (330 / 400, 310 / 400)
+  # The deviation of the mean of 30 times 1, 10 times -1 and 360 times 0.
+  deviation = ((40 / 400 - 0.05**2) / 400) ** 0.5
+  assert found.low == pytest.approx(0.05 - 1.96 * deviation, abs=0.004)
+  assert found.high == pytest.approx(0.05 + 1.96 * deviation, abs=0.004)
+  assert "difference +0.050 (95 % range +0.0" in str(found)
+  same = verdict.compare(shares(own), shares(own))
+  assert (same.low, same.high) == (0, 0)

@@ -37,7 +37,7 @@ class TestClassification:
       self.label_type.encode(label)
 
   @pytest.mark.parametrize(
-    "labels, label, problem",
+    ("labels", "label", "problem"),
     [
       ([0, 1], "1", "label '1' is not one of 0, 1; did you mean 1"),
       (["0", "1"], 1, "label 1 is not one of '0', '1'; did you mean '1'"),

@@ -18,6 +18,8 @@ from bert.contract import ops
 from bert.data import records
 from bert.errors import UserError, check_known, shortened
 
+_NEVER = -1e4  # A logit whose probability is 0.
+
 # Separates the labels of one example, in files and in predictions.
 LABEL_SEPARATOR = "|"
 
@@ -75,6 +77,14 @@ class LabelType:
 
   def answer(self, prediction: int | float | Sequence[int]) -> str:
     """The text of one of `predictions`."""
+
+  def translated(self, logits: np.ndarray, other: LabelType) -> np.ndarray:
+    """The logits [C] of another type of this kind, by these labels.
+
+    Those of labels that the other type lacks are very low.
+    """
+    by_label = dict(zip(other.labels, logits, strict=True))
+    return np.float32([by_label.get(x, _NEVER) for x in self.labels])
 
 
 class Classification(LabelType):
@@ -202,6 +212,9 @@ class Regression(LabelType):
 
   def predictions(self, probabilities):
     return np.asarray(probabilities)[:, 0]
+
+  def translated(self, logits, other):
+    return (other.probabilities(logits) - self.mean) / self.deviation
 
   def answer(self, prediction):
     number = float(prediction)

@@ -28,10 +28,6 @@ class ClassifiedSet:
   examples: Sequence  # with `guid`, `text_a` and `text_b`
   uncalibrated: np.ndarray | None = None  # probabilities before --calibrate
   suffix: str = ""  # part of the names of its files
-  # Each metric of the initial model and of this model, and the number of rows
-  # left out because their labels are new to the initial model.
-  initial: Mapping[str, tuple[float, float]] | None = None
-  num_new: int = 0
   can_balance: bool = False  # whether to advise equal label weights
   advice: Sequence[str] = ()  # of the training, one sentence each
 
@@ -120,33 +116,15 @@ class ClassifiedSet:
 
 def section(key: str, evaluation: ClassifiedSet) -> str:
   """The scores, the calibration and the errors; `key` is unique in the page."""
-  page = _comparison(evaluation)
   if evaluation.label_type.kind == "regression":
-    return page + _regression_chart(key, evaluation) + _errors(evaluation)
+    return _regression_chart(key, evaluation) + _errors(evaluation)
   details = evaluation.details
-  page += training_page.label_table(details["labels"])
+  page = training_page.label_table(details["labels"])
   if "confusion_matrix" in details:
     counts = np.array(details["confusion_matrix"])
     page += training_page.confusion(counts, evaluation.label_type.labels)
   page += _calibration(key, evaluation)
   return page + _errors(evaluation) + _doubtful_labels(evaluation)
-
-
-def _comparison(evaluation):
-  if not evaluation.initial:
-    return ""
-  title = "Comparison with the initial model"
-  count = len(evaluation.examples)
-  rows = [
-    html.number_row(training_page.metric_name(name), numbers, count)
-    for name, numbers in evaluation.initial.items()
-  ]
-  columns = ["metric", "#initial model", "#this model"]
-  text = "The model that this training started from, on the same rows."
-  if evaluation.num_new:
-    new = plural(evaluation.num_new, "row")
-    text += f" {new} with labels that are new to it are left out."
-  return f"<h3>{title}</h3><p>{text}</p>" + html.table(title, columns, rows)
 
 
 def _calibration(key, evaluation):

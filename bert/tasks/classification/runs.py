@@ -27,7 +27,6 @@ from bert.tasks.classification import (
   task as classification,
 )
 from bert.tasks.classification.examples import DataProcessor
-from bert.tasks.classification.initial_model import find_folder
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
 from bert.tasks.classification.task import ClassifierSettings
 
@@ -135,11 +134,9 @@ def make_task(
   used = None if trains else trained
   if folder and not trains and (kind := task_file.read(folder)[0]):
     task_file.check_kind(folder, kind, classification.ClassificationTask.kind)
-  initial, initial_folder = used, None
+  initial = used
   if trains:  # Earlier steps of this training do not count.
     initial = read_trained(model_folder.folder_of(run.init_checkpoint))
-    if initial:
-      initial_folder = find_folder(run.init_checkpoint)
   seen = initial.seen() if initial else NO_ROWS
   processor = _make_processor(flags, run, used, seen)
   settings = (used or ClassifierSettings()).with_seen(seen)
@@ -170,7 +167,6 @@ def make_task(
     metric_names=names,
     balances_labels=flags.class_weights == "balanced" and trains,
     submission_dir=run.submission_dir,
-    initial_folder=initial_folder,
   )
 
 

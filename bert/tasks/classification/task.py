@@ -11,7 +11,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,6 @@ from bert.tasks.classification import (
   calibration,
   few_shot,
   glue,
-  initial_model,
   label_types,
   page,
   portable,
@@ -49,6 +48,9 @@ from bert.tasks.classification.examples import (
 )
 from bert.tasks.classification.seen_rows import NO_ROWS, SeenRows
 from bert.training import data_checks
+
+if TYPE_CHECKING:
+  from bert.engine.loaded_model import LoadedModel
 
 # Labels with fewer rows would get too large a weight.
 _FEW_ROWS = 10
@@ -142,13 +144,12 @@ class ClassificationTask(Task):
     metric_names: keys of `metrics.METRICS`; the first selects the best model.
     balances_labels: whether to give all labels equal weight in training.
     submission_dir: folder for GLUE's submission files.
-    initial_folder: folder of the classifier that a training starts from, if
-      any; the report compares with it.
   """
 
   kind = "classification"
   Settings = ClassifierSettings
   style = page.STYLE
+  section = staticmethod(page.section)
 
   def __init__(
     self,
@@ -160,7 +161,6 @@ class ClassificationTask(Task):
     metric_names: Sequence[str] = ("accuracy",),
     balances_labels: bool = False,
     submission_dir: str | None = None,
-    initial_folder: str | None = None,
   ):
     super().__init__(settings, tokenizer)
     self.name = name
@@ -173,7 +173,6 @@ class ClassificationTask(Task):
     self._can_balance = False
     self._advice = []
     self._submission_dir = submission_dir
-    self._initial_folder = initial_folder
     self._hashes = {}
     self._row_labels = []
     self._seen = self._seen_before = settings.seen() or NO_ROWS
@@ -573,23 +572,27 @@ class ClassificationTask(Task):
     path = os.path.join(self._submission_dir, task.submission[suffix])
     return {path: glue.submission_lines(task, predictions)}
 
-  def section(self, key: str, evaluation: page.ClassifiedSet) -> str:
-    """The scores and errors, with a comparison with the initial model."""
-    if self._initial_folder:
-      evaluation.initial, evaluation.num_new = initial_model.scores(
-        self._initial_folder,
-        self.label_type,
-        self.metrics,
-        evaluation.examples,
-        evaluation.label_ids,
-        evaluation.predictions,
-      )
-    new = evaluation.num_new
-    left_out = f" (without {plural(new, 'row')} with labels that are new to it)"
-    for name, (before, after) in (evaluation.initial or {}).items():
-      line = f"{evaluation.name}: {name} {after:.4f}; the initial model's value"
-      logging.info("%s is %.4f%s", line, before, left_out if new else "")
-    return page.section(key, evaluation)
+  def answers_of(
+    self, model: LoadedModel, examples: Sequence[InputExample]
+  ) -> list[Prediction | None]:
+    """The answers, with logits by the labels of this model."""
+    theirs = model.task.label_type
+    if theirs.kind != self.label_type.kind:
+      return [None] * len(examples)
+    seen = (model.task.settings.seen() or NO_ROWS).trained_on
+
+    def translated(example, answer):
+      try:
+        label_id(example, theirs)
+      except UserError:
+        return None
+      if data_checks.hash_texts(example.texts) in seen:
+        return None
+      logits = self.label_type.translated(answer.logits, theirs)
+      return Prediction(logits, label_id(example, self.label_type))
+
+    answers = model.answer_examples(list(map(without_label, examples)))
+    return list(map(translated, examples, answers))
 
   def finish(
     self, folder: str, evaluations: Sequence[page.ClassifiedSet]
