@@ -130,7 +130,13 @@ class LoadedModel:
       given = self.fields if len(parts) == len(names) else self.required
       if len(parts) == len(given):
         parts = {f.name: text for f, text in zip(given, parts, strict=True)}
-    if not isinstance(parts, dict) or not parts.keys() <= set(names):
+    unread = set(parts) - set(names) if isinstance(parts, dict) else set()
+    if unread and len(unread) < len(parts):
+      raise UserError(
+        f"{where} also has {listing(sorted(map(str, unread)))}, which the "
+        f"model does not read; pass only {listing(names)}"
+      )
+    if unread or not isinstance(parts, dict):
       form = f"a tuple ({', '.join(names)})" if names[1:] else "its value"
       raise UserError(
         f"{where} is not an object with {listing(names)}, or {form}"
@@ -266,8 +272,8 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   for name in options:
     check_known(f"the option {name!r} of a {kind} model", name, allowed)
   options = {
-    name: tuple(value) if isinstance(value, list) else value
-    for name, value in options.items()
+    n: _elements(v) if isinstance(getattr(settings, n, None), tuple) else v
+    for n, v in options.items()
   }
   parsed = task_file.parse(cls.Settings, fields, folder)
   settings = dataclasses.replace(settings, **parsed | options)
@@ -278,3 +284,11 @@ def make_task(model: Model, kind: str, folder: str = "", **options) -> Task:
   task = cls(settings, model.tokenizer)
   task.prepare(model)
   return task
+
+
+def _elements(value):
+  """The elements of an option: a list, the text of a flag, or one number."""
+  if isinstance(value, str):
+    parts = value.split(",")
+    value = [int(x) if x.strip("-").isdigit() else x for x in parts]
+  return tuple(value) if isinstance(value, Iterable) else (value,)

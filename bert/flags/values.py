@@ -318,8 +318,11 @@ def parse(rows: Table, values: Mapping[str, object]) -> Flags:
       if name not in rows:
         raise absl_flags.UnrecognizedFlagError(name)
       if value is not None:
-        is_list = isinstance(value, list | tuple)  # Of any objects.
-        parsers[name].parse(list(value) if is_list else str(value))
+        if isinstance(value, list | tuple):  # Of any objects.
+          value = list(map(str, value))
+          if rows[name].kind is not list:  # The text of several values.
+            value = ",".join(value)
+        parsers[name].parse(value if isinstance(value, list) else str(value))
         given[name] = parsers[name].value
     except absl_flags.Error as error:
       raise UserError(message_of(error, rows)) from error

@@ -26,6 +26,8 @@ class Comparison(NamedTuple):
   # Examples left out: the other model cannot know their labels, or was trained
   # on them.
   num_left_out: int
+  num_rows: int  # examples compared
+  results: Mapping[str, tuple[float, float]]  # the metrics of both models
   difference: Difference | None  # None without a metric whose range is known
   changed: Sequence[Changed]  # the first ones
   num_changed: int
@@ -34,7 +36,10 @@ class Comparison(NamedTuple):
   largest: Mapping[str, float]
 
   def __str__(self) -> str:
-    parts = [str(self.difference)] if self.difference else []
+    name, (own, other) = next(iter(self.results.items()))
+    parts = [f"{name} {own:.4f}, of the other model {other:.4f}"]
+    if self.difference:
+      parts = [str(self.difference)]
     parts.append(plural(self.num_changed, "answer") + " differ")
     if self.num_changed == 1:
       parts[-1] += "s"
@@ -53,6 +58,12 @@ def section(comparison: Comparison) -> str:
   """HTML: the difference with its range, and the examples that changed."""
   path = html.escape(comparison.other)
   page = f"<h3>Comparison with {path}</h3><p>{html.escape(comparison)}.</p>"
+  rows = [
+    html.number_row(training_page.metric_name(name), pair, comparison.num_rows)
+    for name, pair in comparison.results.items()
+  ]
+  columns = ["metric", "#this model", "#the other model"]
+  page += html.table("Metrics of both models", columns, rows)
   if not comparison.changed:
     return page
   cell = training_page.text_cell

@@ -110,14 +110,15 @@ def compare_with(
     return None
   examples, own, theirs = map(list, zip(*triples, strict=True))
   known = dataclasses.replace(rows, examples=examples, num_rows=len(examples))
-  samples = []
-  for each in (own, theirs):
-    evaluation = copy.copy(task).score(known, each)
-    samples.append(evaluation.sample and evaluation.sample())
+  scored = [copy.copy(task).score(known, each) for each in (own, theirs)]
+  results = [evaluation.results for evaluation in scored]
+  samples = [evaluation.sample and evaluation.sample() for evaluation in scored]
   changed = list(_changed(task, known, own, theirs))
   return Comparison(
     other.folder,
     len(answers) - len(triples),
+    len(known.examples),
+    {name: (results[0][name], results[1][name]) for name in results[0]},
     compare(*samples) if all(samples) else None,
     changed[:_MOST_SHOWN],
     len(changed),

@@ -20,7 +20,7 @@ from bert.data.text_words import check_has_words
 from bert.data.top_k import Hits
 from bert.engine import loaded_model
 from bert.engine.loaded_model import LoadedModel
-from bert.errors import UserError, check_given, check_known, listing
+from bert.errors import UserError, check_given, check_known, listing, shortened
 from bert.flags.flag_table import SEARCHES
 from bert.models import model_folder, task_file
 from bert.search import hnsw, text_index
@@ -118,14 +118,29 @@ class Searcher:
     search: str = "dense",
   ):
     check_known(f"search={search!r}", search, SEARCHES)
+    if model:
+      text_index.check_gives_vectors(model)
     self.model, self.index, self.search = model, index, search
     self.reranker, self.candidates = reranker, candidates
     self._top_k = top_k or index.top_k
     self._words = None if search == "dense" else index.words
 
   def __call__(self, queries: Sequence[str], top_k: int) -> list[list[Hit]]:
-    """The hits of each query, the best first."""
-    return self.find(queries, self.encode(queries), top_k)
+    """The hits of each query, the best first.
+
+    Raises UserError for a query that is no text with a word, or for a `top_k`
+    that is not a whole number above 0.
+    """
+    if isinstance(queries, str):
+      raise UserError(f"pass a list of queries, not {shortened(repr(queries))}")
+    queries = list(queries)
+    if not isinstance(top_k, int) or top_k < 1:
+      raise UserError(f"top_k={top_k!r} must be a whole number of 1 or more")
+    for number, query in enumerate(queries, 1):
+      if not isinstance(query, str):
+        raise UserError(f"query {number} is {shortened(repr(query))}, no text")
+      self.check_query(query, f"query {number}")
+    return self.find(queries, self.encode(queries), top_k) if queries else []
 
   def encode(self, queries: Sequence[str]) -> np.ndarray | None:
     """The vectors of queries, [Q, width]; None if the search needs none."""
@@ -207,10 +222,11 @@ def load_searcher(
   model = None
   if is_dense or needs_model:
     model = loaded_model.load(model_dir or index.header.model, **options)
-    text_index.check_gives_vectors(model)
-    text_index.check_model(folder, index, model)
   scorer = load_reranker(reranker, relevant_label, **options)
-  return Searcher(model, index, scorer, candidates, top_k, search)
+  searcher = Searcher(model, index, scorer, candidates, top_k, search)
+  if model:
+    text_index.check_model(folder, index, model)
+  return searcher
 
 
 def load_reranker(

@@ -7,6 +7,7 @@ Clients of OpenAI's embeddings, and of Cohere's and Jina's reranking, work.
 """
 
 import base64
+import itertools
 
 import numpy as np
 
@@ -71,10 +72,16 @@ class Reader:
 
   def read_answer(self, model: LoadedModel, body: object) -> Call:
     """A search, two texts to compare, or what `rest.read_answer` reads."""
-    names = set(body) if isinstance(body, dict) else set()
-    if self._searcher and "query" in names:
+    if isinstance(body, list) and any(map(self._is_ours, body)):
+      calls = [self.read_answer(model, part) for part in body]
+      return Call(
+        [item for call in calls for item in call.items],
+        lambda answers: {"answers": _finish_each(calls, answers)},
+        rounds=False,
+      )
+    if self._is_ours(body) and "query" in body:
       return self._read_search(model, body)
-    if self._gives_vectors and {"text_a", "text_b"} <= names:
+    if self._is_ours(body):
       rest.check_keys(body, ("text_a", "text_b"))
       items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
 
@@ -84,6 +91,15 @@ class Reader:
 
       return Call(items, respond, rounds=False)
     return rest.read_answer(model, body)
+
+  def _is_ours(self, body):
+    """Whether a request is a search or two texts to compare."""
+    if not isinstance(body, dict):
+      return False
+    is_search = self._searcher and "query" in body
+    return is_search or (
+      self._gives_vectors and {"text_a", "text_b"} <= {*body}
+    )
 
   def _read_search(self, model, body):
     rest.check_keys(body, ("query",), "top_k")
@@ -208,3 +224,12 @@ def _count_pieces(model, items):
   examples = [model.task.example(*item) for item in items]
   rows = [row for e in examples for row in model.task.rows(e, False)]
   return sum(int(np.sum(row["input_mask"])) for row in rows)
+
+
+def _finish_each(calls, answers):
+  """The responses of several calls, whose answers are in one list."""
+  rest_of = iter(answers)
+  return [
+    call.finish(list(itertools.islice(rest_of, len(call.items))))
+    for call in calls
+  ]

@@ -106,6 +106,11 @@ def test_arrays_and_columns_are_lists(name, inputs, folders):
     ("classification", ("a", "b"), ["not an object with 'text',"]),
     ("multilabel", "a", ["'text_a', 'text_b', or a tuple (text_a, text_b)"]),
     ("squad", [("a", "b"), {"question": "a"}], ["input 2", "context"]),
+    (
+      "classification",
+      {"text": "a", "lang": "de"},
+      ["the input also has 'lang'", "pass only 'text'"],
+    ),
     ("tagging", ["a", 5], ["input 2", "'text'"]),
   ],
 )
@@ -115,6 +120,19 @@ def test_wrong_inputs_are_named(name, inputs, words, folders):
     model(inputs)
   for word in words:
     assert word in str(error.value)
+
+
+@pytest.mark.parametrize("layers", ["-1,-2", [-1, -2], (-1, -2), "1,0"])
+def test_layers_are_a_list_or_the_text_of_the_flag(layers, folders):
+  options = {"task": "vectors", "pooling": "none"}
+  found = bert.load(folders["classification"], layers=layers, **options)
+  layers = found.task.settings.layers
+  assert layers in ((-1, -2), (1, 0))
+  one = bert.load(folders["classification"], layers=layers[1], **options)
+  values, wanted = (model("Jim Henson")["vectors"] for model in (found, one))
+  np.testing.assert_allclose(values[:, 1:], wanted, rtol=1e-5, atol=1e-6)
+  with pytest.raises(UserError, match="--layers=all must be different layers"):
+    bert.load(folders["classification"], layers="all", **options)(["a"])
 
 
 def test_the_columns_of_the_training_are_named(folders):

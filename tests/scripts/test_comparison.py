@@ -142,9 +142,13 @@ def test_models_of_other_labels_are_not_compared(load, kind, label_type):
 
 def test_the_section_escapes_texts():
   changed = [pages.Changed("row 1", ("<b>a</b>",), "<i>", "good")]
-  found = pages.Comparison("/tmp/<x>", 0, None, changed, 7, {"logits": 0.25})
+  scores = {"eval_f1": (0.625, 0.5)}
+  found = pages.Comparison(
+    "/tmp/<x>", 0, 20, scores, None, changed, 7, {"logits": 0.25}
+  )
   page = Page(pages.section(found))
-  (table,) = page.tables.values()
+  scores, table = page.tables.values()
+  assert scores[1] == ["F1", "0.62", "0.50"]
   assert table == [
     ["example", "this model", "the other model", "text"],
     ["row 1", "<i>", "good", "<b>a</b>"],

@@ -394,6 +394,8 @@ def test_small_models_run(reader):
 def test_classification_runs(reader):
   reader.read("classification.md")
   trained = reader.folder / "mrpc_output"
+  reader.read("output-folder.md")
+  assert "; 0 answers differ; largest difference of outputs:" in reader.log
   assert "eval_f1 = " in (trained / "eval_results.txt").read_text()
   assert (trained / "report.html").exists()
   lines = (reader.folder / "mrpc_predictions/test_results.tsv").read_text()
@@ -420,7 +422,7 @@ def test_own_data_runs(reader):
   assert lines[0].split("\t") == ["id", "label", "given", "bad", "good", "text"]
   assert len(lines) == 11
   page = (folder / "output_2/report.html").read_text()
-  assert "Comparison with the initial model" in page
+  assert "Metrics of both models" in page
   _check_log(reader)
   _check_processor(reader)
 
@@ -429,11 +431,11 @@ def _check_log(reader):
   """The lines of the log that the page shows, except for their numbers."""
   blocks = _blocks(PAGES["own-data.md"], "text")
   shown = "".join(
-    b for b in blocks if re.search(r"step |--dev_file|initial", b)
+    b for b in blocks if re.search(r"step |--dev_file|compared", b)
   )
   log = reader.log.replace(f"{reader.folder}/", "/tmp/")
   for line in shown.splitlines():
-    number = r"\d[\d.e-]*"
+    number = r"[+-]?\d[\d.e-]*"
     texts = [re.escape(text) for text in re.split(number, line)]
     pattern = number.join(texts).replace(r"\.\.\.", ".*")
     assert re.search(pattern, log), line

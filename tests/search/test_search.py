@@ -71,6 +71,28 @@ class TestSearch:
       "fields": {},
     }
 
+  def test_wrong_queries_are_named(self, model, index):
+    searcher = search.Searcher(model, index)
+    assert searcher([], 3) == []
+    array = np.array(TEXTS[:2], object)
+    assert searcher(array, 2) == searcher(TEXTS[:2], 2)
+    for queries, top_k, problem in (
+      ("puppets", 3, "a list of queries, not 'puppets'"),
+      (["puppets", None], 3, "query 2 is None, no text"),
+      (["puppets", " "], 3, "query 2 is ' ', without a word"),
+      (["puppets"], 0, "top_k=0 must be a whole number of 1 or more"),
+      (["puppets"], 2.5, "top_k=2.5 must be a whole number"),
+    ):
+      with pytest.raises(UserError, match=problem):
+        searcher(queries, top_k)
+
+  def test_a_model_without_vectors_is_refused(
+    self, tmp_path, index, golden, goldens
+  ):
+    folder = task_folders.write(tmp_path, "classification", golden, goldens)
+    with pytest.raises(UserError, match="is a classification model; pass one"):
+      search.Searcher(loaded_model.load(folder), index)
+
 
 class TestReranker:
   def test_a_classifier_of_pairs(self, tmp_path, model, index, golden, goldens):

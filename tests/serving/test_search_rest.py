@@ -256,9 +256,29 @@ def test_bad_requests(models, which, kind, body, message):
     getattr(reader, f"read_{kind}")(model, body)
 
 
+def test_a_list_of_requests_gets_a_list_of_answers(models, searcher):
+  reader = search_rest.Reader(models[0], "m", searcher)
+  bodies = [
+    {"query": "puppets", "top_k": 2},
+    {"text_a": TEXTS[0], "text_b": TEXTS[1]},
+    {"text": TEXTS[2]},
+    {"query": TEXTS[0], "top_k": 1},
+  ]
+  single = [ask(reader, models[0], "answer", body) for body in bodies]
+  found = ask(reader, models[0], "answer", bodies)["answers"]
+  assert [part.keys() for part in found] == [part.keys() for part in single]
+  assert [x["id"] for x in found[0]["hits"]] == [
+    x["id"] for x in single[0]["hits"]
+  ]
+  assert found[1] == pytest.approx(single[1], abs=1e-5)
+  assert found[2]["vector"] == pytest.approx(single[2]["vector"], abs=1e-5)
+  assert found[3]["hits"][0]["text"] == TEXTS[0]
+
+
 @pytest.mark.parametrize(
   ("body", "message"),
   [
+    ([{"query": "a"}, {"query": "\u200b"}], "query is '.*', without a word"),
     ({"query": "\u200b"}, "query is '.*', without a word; pass some"),
     (
       {"query": "a", "top_k": 0},

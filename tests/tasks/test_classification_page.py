@@ -235,20 +235,6 @@ def test_labels_that_are_not_predicted_are_to_be_checked(page, write):
   assert "Labels to check" not in page.tables
 
 
-def test_the_initial_model_is_compared_with(write):
-  title = "Comparison with the initial model"
-  initial = {"eval_accuracy": (0.625, 0.8652341)}
-  page = write(four_rows(initial=initial, num_new=2))
-  assert page.tables[title] == [
-    ["metric", "initial model", "this model"],
-    ["accuracy", "0.62", "0.87"],
-  ]
-  left_out = "2 rows with labels that are new to it are left out."
-  assert left_out in "".join(page.text)
-  assert left_out not in "".join(write(four_rows(initial=initial)).text)
-  assert title not in write(four_rows()).tables
-
-
 def test_multilabel(write):
   page = write(multilabel())
   assert page.tables["Labels"][1:] == [

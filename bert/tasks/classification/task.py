@@ -23,7 +23,7 @@ from bert import layers, metrics
 from bert.contract import distillation
 from bert.contract.task import Field, RowSet, Settings, Task
 from bert.data import files, text_hashes
-from bert.errors import UserError, check_known, plural, read_each
+from bert.errors import UserError, check_known, listing, plural, read_each
 from bert.models import huggingface_config, task_file
 from bert.tasks.classification import (
   calibration,
@@ -499,10 +499,13 @@ class ClassificationTask(Task):
     )
     shown = ", ".join(f"{value:.3g}" for value in temperatures)
     logging.info("Calibrated with the temperature %s", shown)
-    if 1.0 in temperatures:
+    stay = [i for i, value in enumerate(temperatures) if value == 1]
+    if stay:
+      several = len(temperatures) > 1
       logging.warning(
         "--calibrate: without errors, the development set does not show how "
-        "certain the model may be, so probabilities stay; use more rows"
+        "certain the model may be, so probabilities%s stay; use more rows",
+        f" of {listing([self.labels[i] for i in stay])}" if several else "",
       )
 
   def score(

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +44,9 @@ from bert.tasks.embeddings.vectors import (
   VectorTask,
   comparable,
 )
+
+if TYPE_CHECKING:
+  from bert.engine.loaded_model import LoadedModel
 
 # Names of the rows' features: the ids of the texts [T], and the score.
 _TEXT_IDS, _SCORE = "text_ids", "score"
@@ -257,6 +261,15 @@ class EmbeddingTask(VectorTask):
 
   def answer(self, example: str, predictions: Sequence[Mapping]) -> np.ndarray:
     return predictions[0]["vectors"]
+
+  def answers_of(
+    self, model: LoadedModel, examples: Sequence[str]
+  ) -> list[np.ndarray]:
+    texts = list(map(model.task.example, examples))
+    return [answer.vector for answer in model.answer_examples(texts)]
+
+  def public(self, answer: np.ndarray) -> dict:
+    return {"vector": answer}
 
   def score(self, rows: RowSet, answers: Iterable[np.ndarray]) -> Ranked:
     vectors = dict(zip(rows.examples, answers, strict=True))
