@@ -36,10 +36,9 @@ class Comparison(NamedTuple):
   largest: Mapping[str, float]
 
   def __str__(self) -> str:
-    name, (own, other) = next(iter(self.results.items()))
-    parts = [f"{name} {own:.4f}, of the other model {other:.4f}"]
-    if self.difference:
-      parts = [str(self.difference)]
+    parts = [str(self.difference)] if self.difference else []
+    for name, (own, other) in list(self.results.items())[: not parts]:
+      parts.append(f"{name} {own:.4f}, of the other model {other:.4f}")
     parts.append(plural(self.num_changed, "answer") + " differ")
     if self.num_changed == 1:
       parts[-1] += "s"

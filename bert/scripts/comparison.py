@@ -112,13 +112,14 @@ def compare_with(
   known = dataclasses.replace(rows, examples=examples, num_rows=len(examples))
   scored = [copy.copy(task).score(known, each) for each in (own, theirs)]
   results = [evaluation.results for evaluation in scored]
+  names = [name for name in results[0] if name != "loss"]  # `eval_loss` is.
   samples = [evaluation.sample and evaluation.sample() for evaluation in scored]
   changed = list(_changed(task, known, own, theirs))
   return Comparison(
     other.folder,
     len(answers) - len(triples),
     len(known.examples),
-    {name: (results[0][name], results[1][name]) for name in results[0]},
+    {name: (results[0][name], results[1][name]) for name in names},
     compare(*samples) if all(samples) else None,
     changed[:_MOST_SHOWN],
     len(changed),
@@ -134,6 +135,7 @@ def _changed(task, rows, own, theirs):
     if names:
       only = dataclasses.replace(rows, examples=[example])
       where, texts = next(iter(task.texts(only)), ("", ()))
+      where = where.rpartition("/")[2]
       shown = (_shown([x.get(name) for name in names]) for x in (one, other))
       yield Changed(where, tuple(filter(None, texts)), *shown)
 
