@@ -115,12 +115,15 @@ class VariableStore:
       value = tf.cast(value, dtype)
       # Lifting is for uninitialized variables and costs a second trace.
       with tf.name_scope(""):
-        return tf.Variable(
+        variable = tf.Variable(
           value,
           trainable=trainable,
           name=name,
           experimental_enable_variable_lifting=False,
         )
+      for part in getattr(variable, "values", (variable,)):  # Of each device.
+        weakref.finalize(part, _free, part.handle, dtype).atexit = False
+      return variable
 
   def _initialized(self, name, shape, initializer, dtype):
     if initializer is None:
@@ -130,6 +133,16 @@ class VariableStore:
       return initializer(shape, dtype)
     finally:
       _local.initial_seed = None
+
+
+def _free(handle, dtype):
+  """Frees the memory of a variable that has no owner any more.
+
+  TensorFlow keeps each graph with a gradient of our own until the process ends,
+  and with it the handles, and the values, of the variables that it reads.
+  """
+  with tf.init_scope():
+    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros([0], dtype))
 
 
 class _Frame:

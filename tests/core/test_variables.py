@@ -1,5 +1,6 @@
-"""Where dropout seeds come from."""
+"""Where dropout seeds come from, and what frees variables."""
 
+import gc
 import types
 
 import numpy as np
@@ -90,3 +91,28 @@ def test_a_shape_that_differs_is_an_error():
     with pytest.raises(ValueError, match=r"kernel has shape \[3\]"):
       variables.get_variable("kernel", [2])
     assert "kernel" not in store
+
+
+def test_a_graph_with_a_gradient_of_our_own_keeps_no_weights():
+  @tf.custom_gradient
+  def double(x):
+    return 2 * x, lambda upstream: 2 * upstream
+
+  @tf.function(autograph=False)
+  def run(store):
+    with store:
+      return double(variables.get_variable("w", [1000], tf.ones))
+
+  store = variables.VariableStore()
+  assert run(store).numpy().sum() == 2000
+  handle = store["w"].handle
+  read = tf.raw_ops.ReadVariableOp
+  assert read(resource=handle, dtype=tf.float32).shape == [1000]
+  kept = store["w"]
+  del store, run
+  gc.collect()
+  assert read(resource=handle, dtype=tf.float32).shape == [1000]
+  np.testing.assert_array_equal(kept, np.ones(1000))
+  del kept
+  gc.collect()
+  assert read(resource=handle, dtype=tf.float32).shape == [0]
