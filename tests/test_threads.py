@@ -13,7 +13,7 @@ from bert.engine import devices
 from bert.errors import UserError
 from bert.models import run_record
 
-# Every script, every number of threads, and both precisions.
+# Each script, each number of threads with each precision.
 CASES = [
   ("classification", 2, "float32"),
   ("squad", 4, "float32"),
@@ -82,3 +82,31 @@ def test_a_process_that_has_started_keeps_its_number():
   message = f"--threads={started + 1}: TensorFlow already uses {started}"
   with pytest.raises(UserError, match=message):
     devices.use_threads(started + 1)
+
+
+def test_a_repeated_training_tells_whether_its_weights_are_the_same(
+  command, tmp_path
+):
+  first, same, other = (tmp_path / name for name in ("first", "same", "other"))
+  name = "multiple choice"
+  scripts.fork(*command(name, first, "--threads=2"))
+  script, repeat = RUNS[name].script, f"--repeat={first}"
+  core = sorted(os.sched_getaffinity(0))[:1]
+  _, log = scripts.fork(script, repeat, f"--output_dir={same}", cores=core)
+  assert f"The weights are those of {first}, byte for byte" in log
+  assert weights(same) == weights(first)
+  changes = f"--output_dir={other}", "--threads=1", "--learning_rate=0.1"
+  _, log = scripts.fork(script, repeat, *changes)
+  assert (
+    f"warning: The weights are not those of {first}; what differs in "
+    f"flags.json: learning_rate, threads" in log
+  )
+  assert weights(other) != weights(first)
+
+
+def test_only_a_finished_training_is_repeated(tmp_path):
+  _, log = scripts.fork("run_ner.py", f"--repeat={tmp_path}", status=2)
+  assert log.splitlines()[-1] == (
+    f"error: --repeat={tmp_path} has no flags.json of a finished training; "
+    f"pass the --output_dir of one"
+  )

@@ -246,6 +246,10 @@ TRAINING = (
     "weights depend on their number, but not on the number of cores. Default: "
     "that of the training that continues, or else one for each core that the "
     "process may use.", affects_weights=True),
+  Flag("repeat", None,
+       "Repeat the training in this --output_dir: its flags are the defaults, "
+       "and at the end, the log tells whether the weights are the same.",
+       kind=PATH),
   *_STEP,
 )
 
