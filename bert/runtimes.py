@@ -54,7 +54,10 @@ def use_threads(count: int | None) -> None:
 
 def num_threads() -> int:
   """That number; by default that of the cores that this process may use."""
-  if _threads:
-    return _threads
+  return _threads or num_cores()
+
+
+def num_cores() -> int:
+  """Number of cores that this process may use."""
   is_linux = hasattr(os, "sched_getaffinity")
   return len(os.sched_getaffinity(0)) if is_linux else os.cpu_count() or 1

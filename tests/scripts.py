@@ -30,8 +30,10 @@ import tensorflow
 tensorflow.constant  # Loads it.
 gc.freeze()  # A fork that collects garbage would copy what is shared.
 
-def run(argv, cwd, streams, folder):
+def run(argv, cwd, streams, folder, cores):
   signal.alarm(300)  # A script that hangs fails its test.
+  if cores:
+    os.sched_setaffinity(0, cores)
   # Nothing that runs at a normal exit deletes temporary files.
   os.environ["TMPDIR"] = tempfile.tempdir = folder
   os.chdir(cwd)
@@ -116,12 +118,13 @@ class Fork:
     cwd: the folder to run it in.
     stdin: text of its standard input.
     pipes: paths of named pipes for its standard input and output, instead.
+    cores: numbers of the processor cores that it may use; None for all.
 
   Attributes:
     pid: process id.
   """
 
-  def __init__(self, script, *flags, cwd=ROOT, stdin="", pipes=()):
+  def __init__(self, script, *flags, cwd=ROOT, stdin="", pipes=(), cores=None):
     self._folder = tempfile.TemporaryDirectory()
     self._pipe = os.path.join(self._folder.name, "status")
     os.mkfifo(self._pipe)
@@ -137,6 +140,7 @@ class Fork:
       "streams": self._streams,
       "status_pipe": self._pipe,
       "folder": self._folder.name,
+      "cores": cores,
     }
     print(json.dumps(command, default=str), file=_server().stdin, flush=True)
     self.pid = int(_server().stdout.readline())
@@ -163,12 +167,12 @@ def fork(script, *flags, status=0, **kwargs):
   return out, err
 
 
-def kill_when(path, script, *flags, number=signal.SIGKILL):
+def kill_when(path, script, *flags, number=signal.SIGKILL, **kwargs):
   """Starts a script, signals it as soon as `path` is there; returns its log.
 
   SIGKILL must end it, SIGTERM with status 0, and Ctrl-C with status 130.
   """
-  process = Fork(script, *flags)
+  process = Fork(script, *flags, **kwargs)
   deadline = time.monotonic() + 120
   with contextlib.suppress(ProcessLookupError):  # Its log tells why it ended.
     while not path.exists() and time.monotonic() < deadline:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 import signal
 import tempfile
@@ -26,7 +27,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from absl import logging
 
-from bert import strict_json, termination
+from bert import runtimes, strict_json, termination
 from bert.data import files
 from bert.errors import UserError, first_line, shortened
 
@@ -85,6 +86,36 @@ def choose(kind: str, use_tpu: bool, cluster: Cluster | None) -> str:
       f"names {hosts or 'no'} hosts; {remedy}"
     )
   return "multi_worker" if kind == "auto" and hosts > 1 else kind
+
+
+def num_threads() -> int:
+  """Number of threads that TensorFlow divides an operation among."""
+  return (
+    tf.config.threading.get_intra_op_parallelism_threads()
+    or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    or runtimes.num_cores()
+  )
+
+
+def use_threads(count: int) -> None:
+  """Makes TensorFlow divide each operation among this number of threads.
+
+  Matrix products add up their terms in an order that depends on this number,
+  but not on the number of cores that run the threads.
+
+  Raises:
+    UserError: TensorFlow has already started with another number.
+  """
+  started = num_threads()
+  if count == started:
+    return
+  try:
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+  except RuntimeError as error:
+    raise UserError(
+      f"--threads={count}: TensorFlow already uses {started} in this process; "
+      f"pass --threads={started}, or start another process"
+    ) from error
 
 
 @functools.cache

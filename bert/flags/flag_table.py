@@ -96,7 +96,8 @@ INPUT_FILE = Flag("input_file", None,
 
 THREADS = Flag("threads", None,
                "Threads of onnxruntime and openvino. Default: one for each "
-               "core that the process may use.", kind=int, check=COUNT,
+               "core that the process may use.", kind=int,
+               check=at_least(1, 1024),
                affects_weights=False)
 
 RUNTIME = Flag("runtime", runtimes.TENSORFLOW,
@@ -238,9 +239,17 @@ TRAINING = (
        "per epoch if --keep_best or --early_stopping_patience is given, and "
        "not at all otherwise.", check=at_least(0), used="train"),
   Flag("seed", 1,
-       "Random seed for the order of rows, new weights and dropout. On one "
-       "CPU in float32, the same command gives the same model.",
+       "Random seed for the order of rows, new weights and dropout.",
        check=at_least(0, 2**31 - 1)),
+  THREADS.but(
+    help="Threads of a training, onnxruntime and openvino. The last digits of "
+    "weights depend on their number, but not on the number of cores. Default: "
+    "that of the training that continues, or else one for each core that the "
+    "process may use.", affects_weights=True),
+  Flag("repeat", None,
+       "Repeat the training in this --output_dir: its flags are the defaults, "
+       "and at the end, the log tells whether the weights are the same.",
+       kind=PATH),
   *_STEP,
 )
 
@@ -366,7 +375,6 @@ def fine_tuning(scores: str, default_score: str) -> tuple[Flag, ...]:
     *SOFT_TARGETS,
     UNLABELED_FILE,
     RUNTIME,
-    THREADS,
     PRECISION.but(
       choices=RUN_PRECISION.choices,
       help=f"{PRECISION.help} int8 is for a trained model with --runtime, and "

@@ -13,7 +13,7 @@ from absl import logging
 import bert
 from bert import strict_json
 from bert.data import files
-from bert.errors import UserError
+from bert.errors import UserError, listing
 from bert.flags.values import Flags
 from bert.models import checkpoints
 
@@ -105,6 +105,41 @@ class RunRecord:
     if changes != kept["changes"]:
       kept["changes"] = changes
       _write_json(os.path.join(output_dir, RECORD_NAME), kept)
+
+  def note_weights(self, output_dir: str, kept: dict) -> None:
+    """Adds the hash of the trained weights to `kept`; see `note_changes`.
+
+    Logs whether the weights are those of the training in --repeat.
+    """
+    release = os.path.join(output_dir, checkpoints.RELEASE_NAME)
+    kept["weights"] = checkpoints.hash_of_weights(release)
+    _write_json(os.path.join(output_dir, RECORD_NAME), kept)
+    repeated = self.content["flags"].get("repeat")
+    other = repeated and read_record(repeated)
+    # A command may train several models; the record is of one.
+    names = ("task_name", "seed")
+    if not other or any(
+      other["flags"].get(name) != kept["flags"].get(name) for name in names
+    ):
+      return
+    if other.get("weights") == kept["weights"]:
+      logging.info("The weights are those of %s, byte for byte", repeated)
+      return
+    differing = [
+      *self._changed_flags(other["flags"]),
+      *(["changes"] if other["changes"] else []),
+      *(
+        name
+        for part in ("data", "versions")
+        for name, value in other[part].items()
+        if self.content[part].get(name) != value
+      ),
+    ]
+    logging.warning(
+      "The weights are not those of %s; what differs in flags.json: %s",
+      repeated,
+      listing(differing, False) or "nothing, so the processor may be another",
+    )
 
   def _changed_flags(self, before):
     """The flags that affect weights and differ from those of a training."""

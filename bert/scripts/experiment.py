@@ -13,6 +13,7 @@ import modeling
 from bert.contract.distillation import Distillation
 from bert.contract.task import Task
 from bert.data import files, folder_lock
+from bert.engine import devices
 from bert.errors import UserError, plural
 from bert.models import (
   checkpoints,
@@ -129,7 +130,10 @@ class Experiment:
       if name in flags and flags.rows[name].fixed_by == "task"
     }
     used = flags.changed(
-      **fixed, task_name=task.name, do_train=settings.do_train
+      **fixed,
+      task_name=task.name,
+      do_train=settings.do_train,
+      threads=settings.threads or devices.num_threads(),
     )
     hashes = dict(task.data_hashes())
     if self.teacher:

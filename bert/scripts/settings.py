@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 
 import tensorflow as tf
+from absl import logging
 
 import optimization
 from bert import runtimes
@@ -16,7 +17,7 @@ from bert.engine import devices
 from bert.errors import UserError, plural
 from bert.flags import flag_table
 from bert.flags.values import Flags, table
-from bert.models import checkpoints, run_weights
+from bert.models import checkpoints, run_record, run_weights
 from bert.models.resolve import Model, Overrides, resolve
 from bert.training import estimator
 
@@ -50,8 +51,22 @@ class RunSettings:
       flags.distribution_strategy, flags.use_tpu, self._cluster
     )
     self.use_tpu = self._kind == "tpu"
+    if self.do_train and (threads := self.threads or self._earlier_threads()):
+      devices.use_threads(threads)
     if self._kind in ("multi_worker", "tpu"):
       self.strategy  # noqa: B018  Hosts must meet before one locks a folder.
+
+  def _earlier_threads(self):
+    """The number of threads of the training that continues, or None."""
+    began = run_record.recorded_flags(self.output_dir)
+    threads = began.get("threads") if began.get("do_train") else None
+    if threads not in (None, runtimes.num_cores()):
+      logging.info(
+        "--threads=%d by default, as the training in %s began",
+        threads,
+        self.output_dir,
+      )
+    return threads
 
   def changed(self, **changes) -> RunSettings:
     """The same settings with other values of flags."""

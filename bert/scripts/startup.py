@@ -90,6 +90,8 @@ def script(
 
 
 def _call(main, flags, *rest):
+  if flags.get("repeat"):
+    flags = _repeated(flags)
   if "offline" in flags:
     downloads.use_cache_only(flags.offline)
   runtimes.use_threads(flags.get("threads"))
@@ -100,6 +102,21 @@ def _call(main, flags, *rest):
       sys.path.append(os.getcwd())
     registry.register(flags.task_module)
   return main(flags, *rest)
+
+
+def _repeated(flags):
+  """The flags of the training in --repeat, unless others are given."""
+  from bert.models import run_record  # It loads NumPy.
+
+  record = run_record.read_record(flags.repeat)
+  if "weights" not in (record or {}):
+    raise UserError(
+      f"--repeat={flags.repeat} has no flags.json of a finished training; "
+      f"pass the --output_dir of one"
+    )
+  began = {"threads": record["flags"]["threads"], **record["given"]}
+  began.pop("output_dir", None)
+  return parse(flags.rows, began | flags.given)
 
 
 class _LogFormatter(std_logging.Formatter):

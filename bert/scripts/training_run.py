@@ -134,6 +134,8 @@ def train(
   weights = {**model.weights, "global_step": np.int64(model.global_step)}
   checkpoints.write_release(settings.output_dir, weights, experiment.contents)
   logging.info("The trained model is in %s", settings.output_dir)
+  if files.writes(settings.output_dir):
+    experiment.record.note_weights(settings.output_dir, record)
 
 
 def _check_best_is_wanted(experiment, model, steps):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scripts
 import tensorflow as tf
+import threadpoolctl
 import tiny_task
 from scipy import special
 from sklearn import linear_model
@@ -113,6 +114,19 @@ def test_the_head_is_scikit_learns_logistic_regression(cloud):
   probabilities = special.softmax(vectors @ found[0].T + found[1], axis=1)
   wanted = model.predict_proba(vectors)
   np.testing.assert_allclose(probabilities, wanted, atol=2e-3)
+
+
+def test_the_head_does_not_depend_on_the_number_of_threads():
+  rng = np.random.default_rng(1)
+  vectors = rng.standard_normal((100, 384))
+  vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+  targets = np.eye(77)[rng.integers(0, 77, 100)]
+  kernels = []
+  for count in (1, 2, 4):
+    with threadpoolctl.threadpool_limits(count):
+      kernel, _ = few_shot.fit(vectors, targets, np.ones(77), False)
+      kernels.append(kernel.tobytes())
+  assert kernels[0] == kernels[1] == kernels[2]
 
 
 def test_several_labels_have_a_regression_each(cloud):

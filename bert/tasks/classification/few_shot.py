@@ -142,6 +142,7 @@ def fit(
     is_multilabel: whether labels are independent, or one is right.
   """
   from scipy import optimize, special
+  from threadpoolctl import threadpool_limits  # scikit-learn requires it.
 
   vectors = np.asarray(vectors, np.float64)
   targets = np.asarray(targets, np.float64)
@@ -163,6 +164,7 @@ def fit(
     return value, np.concatenate([by_kernel, by_bias], axis=1).ravel()
 
   start = np.zeros(shape).ravel()
-  found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B")
+  with threadpool_limits(1):  # Results would depend on the number of cores.
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B")
   kernel, bias = np.split(found.x.reshape(shape), [-1], axis=1)
   return np.float32(kernel), np.float32(bias[:, 0])
