@@ -156,38 +156,26 @@ def training(inputs, title, task, precision="float32", train="train"):
 def prediction(inputs):
   """A row: probabilities of all pairs, as whole commands."""
   folder = inputs.folder
-  trained = (
-    "",
-    *script(
-      "run_classifier.py",
-      do_train="true",
-      train_file=f"{folder}/one.csv",
-      init_checkpoint=inputs.model,
-      output_dir=f"{folder}/classifier",
-      **_TABLE,
-    ),
-  )
-  converted = (
-    "",
-    *script(
-      "convert_checkpoint.py",
-      to="huggingface",
-      model_dir=f"{folder}/classifier",
-      output_dir=f"{folder}/classifier_hf",
-    ),
-  )
+  model, converted = f"{folder}/classifier", f"{folder}/classifier_hf"
+  flags = {**_TABLE, "train_file": f"{folder}/one.csv", "output_dir": model}
+  flags["init_checkpoint"] = inputs.model
+  convert = {"model_dir": model, "output_dir": converted, "to": "huggingface"}
+  before = [
+    ("", *script("run_classifier.py", do_train="true", **flags)),
+    ("", *script("convert_checkpoint.py", **convert)),
+  ]
   here = script(
     "run_classifier.py",
     do_predict="true",
     test_file=f"{folder}/train.csv",
     predict_batch_size=32,
-    init_checkpoint=f"{folder}/classifier",
+    init_checkpoint=model,
     output_dir="{output}",
     **_TABLE,
   )
-  there = [TORCH_TRAINING, "pairs", f"{folder}/classifier_hf", "{output}"]
+  there = [TORCH_TRAINING, "pairs", converted, "{output}"]
   there += [f"--test={folder}/train.csv", f"--labels={folder}/one.csv"]
-  before, reason = [trained, converted], inputs.reasons.get("pairs", "")
+  reason = inputs.reasons.get("pairs", "")
   return Row(
     "prediction of the pairs of MRPC, float32",
     [
@@ -197,45 +185,39 @@ def prediction(inputs):
   )
 
 
-# Of each side of vectors: library, folder, environment and options. OpenVINO
-# computes in bfloat16 where the processor has it, unless it is told not to.
-_OV = {"backend": "openvino"}
-_OV_FLOAT32 = {"ov_config": {"INFERENCE_PRECISION_HINT": "f32"}}
-_OV_INT8 = {"file_name": "openvino_model_qint8_quantized.xml"}
 _ST = "sentence-transformers"
+
+
+def _ours(folder="onnx", **options):
+  return "bert", folder, "", options
+
+
+def _openvino(**model_kwargs):
+  options = {"backend": "openvino", "model_kwargs": model_kwargs}
+  return _ST, "openvino", "openvino", options
+
+
+# Of each side of vectors: library, folder, environment and options. By itself,
+# OpenVINO computes in bfloat16 where the processor can.
 VECTOR_SIDES = {
-  "here, TensorFlow, float32": ("bert", "model", "", {}),
-  "here, TensorFlow, bfloat16": (
-    *("bert", "model", ""),
-    {"precision": "bfloat16"},
-  ),
-  "here, ONNX Runtime, float32": ("bert", "onnx", "", {}),
-  "here, ONNX Runtime, int8": ("bert", "onnx", "", {"precision": "int8"}),
-  "here, OpenVINO, float32": (
-    *("bert", "onnx", ""),
-    {"runtime": "openvino", "precision": "float32"},
-  ),
-  "here, OpenVINO, bfloat16": (
-    *("bert", "onnx", ""),
-    {"runtime": "openvino", "precision": "bfloat16"},
-  ),
-  "here, OpenVINO, int8": (
-    *("bert", "onnx", ""),
-    {"runtime": "openvino", "precision": "int8"},
-  ),
+  "here, TensorFlow, float32": _ours("model"),
+  "here, TensorFlow, bfloat16": _ours("model", precision="bfloat16"),
+  "here, ONNX Runtime, float32": _ours(),
+  "here, ONNX Runtime, int8": _ours(precision="int8"),
+  "here, OpenVINO, float32": _ours(runtime="openvino", precision="float32"),
+  "here, OpenVINO, bfloat16": _ours(runtime="openvino", precision="bfloat16"),
+  "here, OpenVINO, int8": _ours(runtime="openvino", precision="int8"),
   f"{_ST}, PyTorch, float32": (_ST, "model", "torch", {}),
   f"{_ST}, PyTorch, bfloat16": (
     *(_ST, "model", "torch"),
     {"model_kwargs": {"torch_dtype": "bfloat16"}},
   ),
-  f"{_ST}, OpenVINO, float32": (
-    *(_ST, "openvino", "openvino"),
-    {**_OV, "model_kwargs": _OV_FLOAT32},
+  f"{_ST}, OpenVINO, float32": _openvino(
+    ov_config={"INFERENCE_PRECISION_HINT": "f32"}
   ),
-  f"{_ST}, OpenVINO, its default": (*(_ST, "openvino", "openvino"), _OV),
-  f"{_ST}, OpenVINO, static int8": (
-    *(_ST, "openvino", "openvino"),
-    {**_OV, "model_kwargs": _OV_INT8},
+  f"{_ST}, OpenVINO, by default": _openvino(),
+  f"{_ST}, OpenVINO, static int8": _openvino(
+    file_name="openvino_model_qint8_quantized.xml"
   ),
   "fastembed, with our graph": ("fastembed", "renamed", "fastembed", {}),
 }
