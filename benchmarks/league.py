@@ -42,7 +42,7 @@ from bert.errors import UserError
 
 ENVIRONMENTS = {
   "torch": ("sentence-transformers", "accelerate", "fastapi", "uvicorn"),
-  "openvino": ("sentence-transformers[onnx,openvino]", "datasets"),
+  "openvino": ("sentence-transformers[openvino]", "datasets"),
   "fastembed": ("fastembed",),
   "setfit": ("setfit==1.2.0", "transformers<5"),
 }
@@ -74,7 +74,7 @@ class Run:
     """Takes `name = value` lines, and lines of JSON."""
     for name, value in re.findall(r"^(\w+) = ([-\d.e]+)$", text, re.MULTILINE):
       self.numbers[name] = float(value)
-    for line in re.findall(r"^{.*}$", text, re.MULTILINE):
+    for line in re.findall(r'^{".*}$', text, re.MULTILINE):
       self.numbers |= json.loads(line)
 
 
@@ -267,7 +267,8 @@ def main():
   flags = parse_flags()
   start = time.perf_counter()
   with tempfile.TemporaryDirectory() as work:
-    os.environ["BERT_CACHE"] = work  # Runtimes keep the model's graph there.
+    # Of the graphs of models, and of tables.
+    os.environ |= {"BERT_CACHE": work, "HF_DATASETS_CACHE": work}
     rounds = flags.rounds or (1 if flags.small else 3)
     league = League(os.path.abspath(flags.cache), work, rounds)
     inputs = make_inputs(flags, f"{work}/inputs")

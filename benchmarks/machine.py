@@ -91,33 +91,15 @@ def report(times):
     print(line, flush=True)
 
 
-def run(*command):
-  """Standard output of a command; ends with its log if it fails."""
-  # The scripts would take these settings for those of the user.
+def script(name, *flags):
+  """Standard output of a script at the root; ends with its log if it fails."""
+  # The script would take this setting for that of the user.
   environment = {**os.environ}
   environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+  command = [sys.executable, os.path.join(ROOT, name), *flags]
   finished = subprocess.run(
     command, capture_output=True, text=True, env=environment
   )
   if finished.returncode:
     sys.exit(f"failed: {' '.join(command)}\n{finished.stderr}")
   return finished.stdout
-
-
-def script(name, *flags):
-  """Runs one of the scripts at the root; returns its standard output."""
-  return run(sys.executable, os.path.join(ROOT, name), *flags)
-
-
-def make_config(layers, hidden):
-  """A BertConfig with the usual proportions and 30,522 word pieces."""
-  import modeling
-
-  return modeling.BertConfig(
-    30522,
-    hidden_size=hidden,
-    num_hidden_layers=layers,
-    num_attention_heads=max(1, hidden // 64),
-    intermediate_size=4 * hidden,
-    type_vocab_size=2,
-  )

@@ -19,7 +19,7 @@ PREDICTIONS = 20
 
 
 def make_model(kind, layers, hidden):
-  """A model with the sizes of machine.make_config."""
+  """A model with the sizes of training_step.make_config."""
   config = transformers.BertConfig(
     vocab_size=30522,
     hidden_size=hidden,

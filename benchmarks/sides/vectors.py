@@ -11,7 +11,7 @@ seconds it prints; it writes result.npy. With a single text, it prints nothing.
 constructor of the library takes. `quantize` writes a model of
 sentence-transformers for OpenVINO, also in static eight bits, calibrated with
 the column `text` of the tables in TEXTS_DIR. `rename` gives an ONNX folder of
-ours the names of inputs that fastembed expects, and one output, all positions.
+ours the names of inputs that fastembed expects.
 """
 
 import json
@@ -49,8 +49,8 @@ def load_fastembed(folder, options):
     width = json.load(reader)["hidden_size"]
   TextEmbedding.add_custom_model(
     "the/model",
-    PoolingType.MEAN,
-    True,
+    PoolingType.DISABLED,  # The graph pools and normalizes.
+    False,
     ModelSource(hf="the/model"),
     width,
     model_file="model.onnx",
@@ -112,7 +112,7 @@ def quantize(folder, texts_dir, output_dir):
     OVQuantizationConfig(),
     output_dir,
     dataset_name=texts_dir,
-    dataset_config_name=None,
+    dataset_config_name="default",
     dataset_split="train",
     column_name="text",
   )
@@ -127,9 +127,6 @@ def rename(folder, onnx_dir, output_dir):
     value.name = names.get(value.name, value.name)
   for node in model.graph.node:
     node.input[:] = [names.get(name, name) for name in node.input]
-  outputs = {value.name: value for value in model.graph.output}
-  del model.graph.output[:]
-  model.graph.output.append(outputs["sequence_output"])
   shutil.copytree(folder, output_dir)
   onnx.save(model, f"{output_dir}/model.onnx")
 
