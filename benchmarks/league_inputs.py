@@ -26,9 +26,10 @@ TINY = "tests/goldens/variants/st-mean-normalized/folder"
 class Inputs(NamedTuple):
   """Where the inputs are. `folder` has, for `stem` train and dev:
 
-  `{stem}.csv` with text_a, text_b and label; `pairs_{stem}.csv`, its rows of
-  label 1; `words_{stem}.txt`, columns; and few.csv, one.csv, 32 rows of
-  train.csv, vocab.txt, sentences.txt, sentence.txt, calibration and corpus.txt.
+  `{stem}.csv` with text_a, text_b and label; `pairs_{stem}.csv`, up to 1,024
+  of its rows of label 1; `words_{stem}.txt`, columns; and one.csv, 32 rows of
+  train.csv; few.csv; calibration/, a table of texts; vocab.txt, sentences.txt,
+  sentence.txt and corpus.txt.
   """
 
   folder: str
@@ -53,13 +54,13 @@ def make_inputs(flags, folder):
     tables = _read_mrpc(flags, reasons)
   _copy_model(source, folder)
   if flags.small:
-    _double_positions(f"{folder}/model")
+    _add_positions(f"{folder}/model")
   tables["one"] = tables["train"][:32]
   header = ("text_a", "text_b", "label")
   for stem, rows in tables.items():
     _write_csv(f"{folder}/{stem}.csv", header, rows)
     positive = [row for row in rows if row[2] == "1"]
-    _write_csv(f"{folder}/pairs_{stem}.csv", header, positive)
+    _write_csv(f"{folder}/pairs_{stem}.csv", header, positive[:1024])
   _write_words(flags, folder, reasons)
   _write_texts(folder, text, tables["train"], count, megabytes)
   model = f"{folder}/model"
@@ -80,11 +81,11 @@ def _copy_model(source, folder):
     writer.write("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
 
 
-def _double_positions(model):
-  """All tasks read up to 128 word pieces by default."""
+def _add_positions(model):
+  """Repeats them to 512: to quantize statically takes 384 in every text."""
   weights = numpy.load_file(f"{model}/model.safetensors")
   name = "embeddings.position_embeddings.weight"
-  weights[name] = np.tile(weights[name], [2, 1])
+  weights[name] = np.tile(weights[name], [8, 1])
   numpy.save_file(weights, f"{model}/model.safetensors", {"format": "pt"})
   with open(f"{model}/config.json", encoding="utf-8") as reader:
     config = json.load(reader)

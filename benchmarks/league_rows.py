@@ -353,7 +353,7 @@ def make_rows(inputs):
       VECTOR_SIDES,
     ),
     "few-shot": few_shot(inputs),
-    "vectors": train("vectors of MRPC, 1 epoch", "vectors"),
+    "vectors": train("vectors of 1,024 pairs of MRPC", "vectors"),
     "mrpc": train("MRPC, 1 epoch", "pairs"),
     "mrpc-bfloat16": train("MRPC, 1 epoch", "pairs", "bfloat16"),
   }
