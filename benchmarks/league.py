@@ -216,7 +216,7 @@ def lines_of(row, runs, remarks):
       pairs = zip(found, first, strict=True)
       ratios = [own.seconds / ours.seconds for own, ours in pairs]
       metrics = [
-        f"{label} {spread([run.numbers[name] for run in found], '.3f')}"
+        f"{label} {spread([run.numbers[name] for run in found], '.3g')}"
         for name, label in row.metrics.items()
         if name in found[0].numbers
       ]
