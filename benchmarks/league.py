@@ -41,10 +41,10 @@ from league_rows import Side, Unequal, make_rows
 from bert.errors import UserError
 
 ENVIRONMENTS = {
-  "torch": ("sentence-transformers", "accelerate", "fastapi", "uvicorn"),
+  "torch": ("sentence-transformers", "fastapi", "uvicorn"),
   "openvino": ("sentence-transformers[openvino]", "datasets"),
   "fastembed": ("fastembed",),
-  "setfit": ("setfit==1.2.0", "transformers<5"),
+  "setfit": ("setfit==1.2.0",),
 }
 
 # What the table names the versions of.

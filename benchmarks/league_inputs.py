@@ -29,7 +29,7 @@ class Inputs(NamedTuple):
   `{stem}.csv` with text_a, text_b and label; `pairs_{stem}.csv`, up to 1,024
   of its rows of label 1; `words_{stem}.txt`, columns; and one.csv, 32 rows of
   train.csv; few.csv; calibration/, a table of texts; vocab.txt, sentences.txt,
-  sentence.txt and corpus.txt.
+  sentence.txt, text.txt and corpus.txt, repetitions of it.
   """
 
   folder: str
@@ -153,8 +153,12 @@ def _write_texts(folder, text, pairs, count, megabytes):
   os.makedirs(f"{folder}/calibration")  # The library datasets reads folders.
   rows = [(text,) for text in sentences[:300]]
   _write_csv(f"{folder}/calibration/train.csv", ("text",), rows)
-  content = "\n\n".join("\n".join(lines) for lines in documents) + "\n\n"
-  with open(f"{folder}/corpus.txt", "w", encoding="utf-8") as writer:
+  shutil.copy(text, f"{folder}/text.txt")
+  with (
+    open(text, encoding="utf-8") as reader,
+    open(f"{folder}/corpus.txt", "w", encoding="utf-8") as writer,
+  ):
+    content = reader.read().strip() + "\n\n"
     for _ in range(max(1, megabytes * 2**20 // len(content))):
       writer.write(content)
 

@@ -299,7 +299,8 @@ def few_shot(inputs):
 
 def tokenizer(inputs):
   """A row: the ids of a text, on one core."""
-  rest = [inputs.model, f"{inputs.folder}/corpus.txt", "{output}"]
+  # Once: repetitions would be a gift to our cache of words.
+  rest = [inputs.model, f"{inputs.folder}/text.txt", "{output}"]
   command = [f"{SIDES}/tokens.py"]
   return Row(
     "word pieces of a text, one core",
