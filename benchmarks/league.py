@@ -81,7 +81,8 @@ class Run:
 def execute(command, folder):
   """Runs a command, which may write to the new folder; returns its Run."""
   os.makedirs(folder)
-  environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+  caches = {name: os.path.dirname(folder) for name in ("BERT_CACHE", "HF_HOME")}
+  environment = {**os.environ, **caches, "HF_HUB_OFFLINE": "1"}
   # Our scripts would take this setting for that of the user.
   environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
   python, *_ = command
@@ -267,8 +268,6 @@ def main():
   flags = parse_flags()
   start = time.perf_counter()
   with tempfile.TemporaryDirectory() as work:
-    # Of the graphs of models, and of tables.
-    os.environ |= {"BERT_CACHE": work, "HF_DATASETS_CACHE": work}
     rounds = flags.rounds or (1 if flags.small else 3)
     league = League(os.path.abspath(flags.cache), work, rounds)
     inputs = make_inputs(flags, f"{work}/inputs")
