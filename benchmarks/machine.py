@@ -1,8 +1,11 @@
-"""What the benchmarks share: the machine, timing, commands, random models."""
+"""What the benchmarks share: the machine, timing, commands.
 
+TensorFlow is imported on use, because the league does not need it.
+"""
+
+import importlib.metadata
 import os
 import platform
-import random
 import statistics
 import subprocess
 import sys
@@ -12,14 +15,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bert import quiet_start  # noqa: F401  Before TensorFlow.
-import numpy as np
-import tensorflow as tf
-
-import modeling
-from bert.models import checkpoints
 
 ROOT = sys.path[0]
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def describe():
@@ -31,7 +28,8 @@ def describe():
     processor = names[0].split(":")[1].strip() if names else processor
   return (
     f"{processor}, {os.cpu_count()} cores, Python "
-    f"{platform.python_version()}, TensorFlow {tf.__version__}"
+    f"{platform.python_version()}, TensorFlow "
+    f"{importlib.metadata.version('tensorflow')}"
   )
 
 
@@ -51,6 +49,8 @@ def median_seconds(run, repetitions, warmups=0):
 
 def matmul_peak(dtype="float32", size=4096, repetitions=3):
   """Median FLOP/s of the product of two square matrices."""
+  import tensorflow as tf
+
   a, b = (tf.cast(tf.random.normal([size, size]), dtype) for _ in range(2))
   product = tf.function(tf.matmul, autograph=False)
   # Converting all elements of a bfloat16 tensor to NumPy takes long.
@@ -91,67 +91,15 @@ def report(times):
     print(line, flush=True)
 
 
-def run(*command):
-  """Standard output of a command; ends with its log if it fails."""
-  # The scripts would take these settings for those of the user.
+def script(name, *flags):
+  """Standard output of a script at the root; ends with its log if it fails."""
+  # The script would take this setting for that of the user.
   environment = {**os.environ}
   environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+  command = [sys.executable, os.path.join(ROOT, name), *flags]
   finished = subprocess.run(
     command, capture_output=True, text=True, env=environment
   )
   if finished.returncode:
     sys.exit(f"failed: {' '.join(command)}\n{finished.stderr}")
   return finished.stdout
-
-
-def script(name, *flags):
-  """Runs one of the scripts at the root; returns its standard output."""
-  return run(sys.executable, os.path.join(ROOT, name), *flags)
-
-
-def make_config(layers, hidden):
-  """A BertConfig with the usual proportions and 30,522 word pieces."""
-  return modeling.BertConfig(
-    30522,
-    hidden_size=hidden,
-    num_hidden_layers=layers,
-    num_attention_heads=max(1, hidden // 64),
-    intermediate_size=4 * hidden,
-    type_vocab_size=2,
-  )
-
-
-def write_model(folder, layers, hidden):
-  """Writes a released model with random weights; its words are numbers."""
-  config = make_config(layers, hidden)
-  pieces = SPECIAL + list(map(str, range(config.vocab_size - len(SPECIAL))))
-  rng = np.random.default_rng(0)
-  weights = {
-    name: rng.normal(0, 0.02, shape).astype(np.float32)
-    for name, shape in modeling.variable_shapes(config).items()
-  }
-  contents = {
-    "vocab.txt": "\n".join(pieces) + "\n",
-    "bert_config.json": config.to_json_string(),
-  }
-  os.makedirs(folder)
-  checkpoints.write_release(folder, weights, contents)
-
-
-def make_texts(count, shortest=4, longest=60):
-  """Texts of random words of the vocabulary that `write_model` writes."""
-  rng = random.Random(1)
-  return [
-    " ".join(
-      str(rng.randrange(30_000)) for _ in range(rng.randint(shortest, longest))
-    )
-    for _ in range(count)
-  ]
-
-
-def write_table(path, texts):
-  """Writes a TSV file with the columns text and label."""
-  with open(path, "w", encoding="utf-8") as writer:
-    writer.write("text\tlabel\n")
-    for row, text in enumerate(texts):
-      writer.write(f"{text}\t{'yes' if row % 2 else 'no'}\n")

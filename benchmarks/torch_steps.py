@@ -1,11 +1,11 @@
-"""The PyTorch side of training_step.py and runtimes.py.
+"""The PyTorch side of training_step.py.
 
     python benchmarks/torch_steps.py LAYERS HIDDEN BATCH LENGTH
 
 Runs in an environment with torch and transformers. For each line `JOB PRECISION
 COUNT` on stdin, it prints the median seconds of COUNT steps of a model with
-random weights. JOB is update (a classifier), pretraining, or forward (vectors
-of all positions). bfloat16 is PyTorch's autocast.
+random weights. JOB is update (a classifier) or pretraining. bfloat16 is
+PyTorch's autocast.
 """
 
 import statistics
@@ -19,7 +19,7 @@ PREDICTIONS = 20
 
 
 def make_model(kind, layers, hidden):
-  """A model with the sizes of machine.make_config."""
+  """A model with the sizes of training_step.make_config."""
   config = transformers.BertConfig(
     vocab_size=30522,
     hidden_size=hidden,
@@ -59,17 +59,9 @@ def make_step(job, layers, hidden, batch, length):
     inputs["next_sentence_label"] = torch.randint(0, 2, [batch])
     kind = transformers.BertForPreTraining
     return make_update(make_model(kind, layers, hidden), inputs)
-  model = make_model(transformers.BertForSequenceClassification, layers, hidden)
-  if job == "update":
-    inputs["labels"] = torch.randint(0, 2, [batch])
-    return make_update(model, inputs)
-
-  def forward(autocast):
-    model.eval()
-    with torch.inference_mode(), autocast:
-      model.bert(**inputs)
-
-  return forward
+  inputs["labels"] = torch.randint(0, 2, [batch])
+  kind = transformers.BertForSequenceClassification
+  return make_update(make_model(kind, layers, hidden), inputs)
 
 
 def main(*sizes):

@@ -19,6 +19,7 @@ import machine
 import numpy as np
 import tensorflow as tf
 
+import modeling
 from bert import kernels, variables
 from bert.scripts import startup
 from bert.tasks.pretraining import task as pretraining
@@ -81,8 +82,20 @@ def make_features(config, batch, length, is_pretraining):
   }
 
 
-def make_model_fn(config, precision, is_pretraining, **options):
-  """The model_fn of a classifier, or of pre-training with `options`."""
+def make_config(layers, hidden):
+  """A BertConfig with the usual proportions and 30,522 word pieces."""
+  return modeling.BertConfig(
+    30522,
+    hidden_size=hidden,
+    num_hidden_layers=layers,
+    num_attention_heads=max(1, hidden // 64),
+    intermediate_size=4 * hidden,
+    type_vocab_size=2,
+  )
+
+
+def make_model_fn(config, precision, is_pretraining):
+  """The model_fn of a classifier, or of pre-training."""
   task = pretraining.PretrainingTask(config, {}, True)
   if not is_pretraining:
     task = ClassificationTask(ClassifierSettings(labels=("0", "1")))
@@ -91,14 +104,14 @@ def make_model_fn(config, precision, is_pretraining, **options):
     config,
     None,
     Optimization(1e-5, 1000, 10),
-    ModelOptions(precision=precision, **options),
+    ModelOptions(precision=precision),
   )
 
 
-def build_step(config, batch, length, precision, is_pretraining, **options):
+def build_step(config, batch, length, precision, is_pretraining):
   """A function that makes one update."""
   store = variables.VariableStore()
-  model_fn = make_model_fn(config, precision, is_pretraining, **options)
+  model_fn = make_model_fn(config, precision, is_pretraining)
   features = make_features(config, batch, length, is_pretraining)
 
   @tf.function(autograph=False)
@@ -155,7 +168,7 @@ def main():
   flags = parse_flags()
   startup.keep_freed_memory()
   print(machine.describe(), flush=True)
-  config = machine.make_config(flags.layers, flags.hidden)
+  config = make_config(flags.layers, flags.hidden)
   sizes = config, flags.batch, flags.length
   flop = 3 * forward_flop(*sizes, flags.pretraining)
   job = "pretraining" if flags.pretraining else "update"

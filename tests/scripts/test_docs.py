@@ -309,6 +309,7 @@ def test_flags_exist(flags):
   known = set.union(*flags.values())
   known |= {"help", "v", "logdir", "no"}  # Of absl, TensorBoard and pip.
   known |= {"project", "region", "temp_location"}  # Flags of Beam.
+  known |= {"data", "rows", "rounds", "small"}  # Of benchmarks/league.py.
   known.add("na")  # A flag of SQuAD's own script, --na-prob-file.
   named = set(re.findall(r"--([a-z]\w*)", ALL))
   assert len(named) > 60
