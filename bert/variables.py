@@ -104,6 +104,14 @@ class VariableStore:
         f"another name to tf.Variable, or use another VariableStore"
       )
 
+  def free_with(self, owner: object) -> None:
+    """Frees the memory of the variables when nothing holds the owner and them.
+
+    TensorFlow keeps each graph with a gradient of our own until the process
+    ends, and with it the values of the variables that it reads.
+    """
+    weakref.finalize(owner, _free_each, self._variables).atexit = False
+
   def _create(self, name, shape, initializer, dtype, trainable):
     # Variables outlive the trace that requests them first.
     with tf.init_scope():
@@ -115,15 +123,12 @@ class VariableStore:
       value = tf.cast(value, dtype)
       # Lifting is for uninitialized variables and costs a second trace.
       with tf.name_scope(""):
-        variable = tf.Variable(
+        return tf.Variable(
           value,
           trainable=trainable,
           name=name,
           experimental_enable_variable_lifting=False,
         )
-      for part in getattr(variable, "values", (variable,)):  # Of each device.
-        weakref.finalize(part, _free, part.handle, dtype).atexit = False
-      return variable
 
   def _initialized(self, name, shape, initializer, dtype):
     if initializer is None:
@@ -135,12 +140,14 @@ class VariableStore:
       _local.initial_seed = None
 
 
-def _free(handle, dtype):
-  """Frees the memory of a variable that has no owner any more.
+def _free_each(variables):
+  for variable in variables.values():
+    for part in getattr(variable, "values", (variable,)):  # Of each device.
+      weakref.finalize(part, _free, part.handle, part.dtype).atexit = False
+  variables.clear()
 
-  TensorFlow keeps each graph with a gradient of our own until the process ends,
-  and with it the handles, and the values, of the variables that it reads.
-  """
+
+def _free(handle, dtype):
   with tf.init_scope():
     tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros([0], dtype))
 

@@ -101,6 +101,7 @@ class Predictor:
     self._store = variables.VariableStore(
       initial_values=weights, is_for_inference=True
     )
+    self._store.free_with(self)
     self._programs = Programs(
       self._model_fn, {}, self._store, strategy, use_xla=False
     )

@@ -99,6 +99,7 @@ class Estimator:
     self._model_fn, self._params = model_fn, dict(params or {})
     self._strategy = config.strategy or tf.distribute.get_strategy()
     self._store = variables.VariableStore(config.seed)
+    self._store.free_with(self)
     self.summaries = summaries.Summaries(config.model_dir)
     self._programs = Programs(
       model_fn, self._params, self._store, self._strategy, config.use_xla

@@ -103,13 +103,17 @@ def test_a_graph_with_a_gradient_of_our_own_keeps_no_weights():
     with store:
       return double(variables.get_variable("w", [1000], tf.ones))
 
-  store = variables.VariableStore()
+  class Owner:
+    pass
+
+  owner, store = Owner(), variables.VariableStore()
+  store.free_with(owner)
   assert run(store).numpy().sum() == 2000
   handle = store["w"].handle
   read = tf.raw_ops.ReadVariableOp
   assert read(resource=handle, dtype=tf.float32).shape == [1000]
   kept = store["w"]
-  del store, run
+  del owner
   gc.collect()
   assert read(resource=handle, dtype=tf.float32).shape == [1000]
   np.testing.assert_array_equal(kept, np.ones(1000))
