@@ -175,7 +175,7 @@ def write_index(flags: Flags) -> dict[str, int]:
       id_column=flags.id_column or header.id_column,
     )
   logging.info(
-    "%s has %s; %d were encoded in %.1f s",
+    "%s has %s; encoded %d in %.1f s",
     flags.index,
     plural(total, "text"),
     encoded,

@@ -353,6 +353,8 @@ def _check_widths(path, rows, lines, delimiter):
     elif width == 1 and (match := re.search("[;\t]", rows[0][0])):
       name = "tab" if match[0] == "\t" else "';'"
       remedy = f"if {name} separates the columns, pass --delimiter={name}"
+    elif len(row) < width:
+      remedy = "complete the row"
     elif delimiter != "\t":
       name = {",": "comma", ";": "semicolon"}.get(delimiter, repr(delimiter))
       remedy = f"put fields that contain a {name} between quotation marks"

@@ -122,8 +122,10 @@ OUTPUTS = """
   holds another model (classification:  ... [1001, 32] ... [1001, 64] ... pass
 CUSTOM --output_dir=FILES/trained
   has the labels 0, 1 (classification) ... --task_name=custom ... bad, good
+CUSTOM --label_column=number --regression --output_dir=FILES/trained
+  has the labels 0, 1 ... but --task_name=custom has numbers (regression)
 --task_name=RTE --do_train= --do_eval --init_checkpoint=FILES/trained
-  has the labels 0, 1 (classification) ... --task_name=RTE has entailment
+  has the labels 0, 1 (classification) ... --task_name=RTE has the labels ent
 --output_dir=FILES/model
   --output_dir=FILES/model holds a model ... overwrite ... pass another
 --output_dir=FILES/damaged_best --keep_best=loss

@@ -97,7 +97,7 @@ def test_add_and_remove(folder):
   run(folder, *flags, "--dtype=float32", index="changed")
   flags = ["--input_file=more.jsonl", "--text_column=answer"]
   _, log = run(folder, *flags, "--remove_ids=1,3", index="changed")
-  assert "changed has 2 texts; 1 were encoded" in log
+  assert "changed has 2 texts; encoded 1 in" in log
   assert "2 rows without a text left out: more.jsonl:2: --text_column=" in log
   flags = ["--query=the city of puppets", "--output_file=-"]
   (found,) = hits_of(run(folder, *flags, index="changed")[0])
@@ -113,13 +113,13 @@ def test_an_update_reads_the_columns_that_the_index_was_made_of(folder):
   assert "warning" not in log
   table.write_text("\n".join([*rows, "c,who made puppets"]))
   _, log = run(folder, "--input_file=keys.csv", index="keys")
-  assert "keys has 3 texts; 1 were encoded" in log
+  assert "keys has 3 texts; encoded 1 in" in log
   # Rows of another table get ids, too.
   text = "answer\nwho made\u00a0puppets\n"  # The byte is not UTF-8.
   (folder / "no_keys.csv").write_bytes(text.encode("cp1252"))
   flags = ["--input_file=no_keys.csv", "--encoding=cp1252"]
   _, log = run(folder, *flags, index="keys")
-  assert "keys has 4 texts; 1 were encoded" in log
+  assert "keys has 4 texts; encoded 1 in" in log
   (folder / "titles.csv").write_text("key,title\nd,a title\n")
   flags = ["--input_file=titles.csv", "--text_column=title"]
   _, log = run(folder, *flags, index="keys")
@@ -195,7 +195,7 @@ def test_words_are_added_and_kept(folder):
   flags = ["--input_file=answers.csv", "--text_column=answer"]
   run(folder, *flags, *MODEL, index="later")
   _, log = run(folder, *flags, "--search=lexical", index="later")
-  assert "later has 3 texts; 0 were encoded" in log
+  assert "later has 3 texts; encoded 0 in" in log
   (folder / "later.jsonl").write_text('{"id": "8", "answer": "old mountains"}')
   run(folder, "--input_file=later.jsonl", "--remove_ids=2", index="later")
   flags = ["--search=lexical", "--query=mountains", "--output_file=-"]

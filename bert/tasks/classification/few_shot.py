@@ -7,7 +7,7 @@ are those within a batch, so memory does not grow with their number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -37,9 +37,9 @@ C = 1.0
 _EXAMPLE = "such as hf://sentence-transformers/all-MiniLM-L6-v2"
 
 
-def shown_defaults() -> str:
+def shown_defaults(defaults: Mapping[str, float] = DEFAULTS) -> str:
   """The defaults as on a command line."""
-  return " ".join(f"--{name}={value:g}" for name, value in DEFAULTS.items())
+  return " ".join(f"--{name}={value:g}" for name, value in defaults.items())
 
 
 def with_defaults(flags: Flags) -> Flags:
@@ -48,7 +48,9 @@ def with_defaults(flags: Flags) -> Flags:
     return flags
   flags.check_exclusive("few_shot", "regression")
   flags.require("init_checkpoint", value=f"a model of vectors, {_EXAMPLE}")
-  logging.info("--few_shot sets the defaults %s", shown_defaults())
+  missing = {n: v for n, v in DEFAULTS.items() if n not in flags.given}
+  if missing:
+    logging.info("--few_shot sets the defaults %s", shown_defaults(missing))
   return Flags(flags.rows, {**DEFAULTS, **flags.given})
 
 

@@ -245,11 +245,14 @@ def _make_label_type(processor, trained):
 def _check_labels(flags, label_type, trained, folder):
   """Raises UserError if the model in `folder` was trained on other labels."""
   trained_labels, task_labels = (
-    f"{', '.join(map(str, t.labels))} ({t.kind})" for t in (trained, label_type)
+    f"the labels {', '.join(map(str, t.labels))} ({t.kind})"
+    if t.labels
+    else "numbers (regression)"
+    for t in (trained, label_type)
   )
   if trained_labels != task_labels:
     raise UserError(
-      f"{os.path.join(folder, task_file.NAME)} has the labels "
+      f"{os.path.join(folder, task_file.NAME)} has "
       f"{trained_labels}, but --task_name={','.join(flags.task_name)} has "
       f"{task_labels}; pass the task that the model was trained on, or "
       f"another --output_dir"
