@@ -32,10 +32,12 @@ import tensorflow as tf
 _MIN_ELEMENTS = 2**16
 _ASSUMED_ROWS = 2**9
 
-# See quiet_start.
-HAS_ONEDNN = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1"
-
 _local = threading.local()
+
+
+def has_onednn() -> bool:
+  """Whether TensorFlow uses oneDNN; see quiet_start."""
+  return os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "1"
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
@@ -131,7 +133,7 @@ def combines(x: tf.Tensor) -> bool:
   oneDNN does so for all shapes of a matrix x in float32, without a gradient.
   """
   is_forward_only = getattr(_local, "is_forward_only", False)
-  return HAS_ONEDNN and is_forward_only and x.dtype == tf.float32
+  return has_onednn() and is_forward_only and x.dtype == tf.float32
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ class Predictor:
     self._use_one_hot_embeddings = use_one_hot_embeddings
     self._can_compile = (
       runtime == runtimes.TENSORFLOW
-      and not (self._precision == "float32" and kernels.HAS_ONEDNN)
+      and not (self._precision == "float32" and kernels.has_onednn())
       and devices.is_one_cpu(strategy)
     )
     length = self._batching.spec["input_mask"].shape[-1]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
-from bert import runtimes, termination
+from bert import quiet_start, runtimes, termination
 from bert.data import downloads
 from bert.errors import UserError, without_middle
 from bert.flags import flag_table
@@ -94,6 +94,8 @@ def _call(main, flags, *rest):
     flags = _repeated(flags)
   if "offline" in flags:
     downloads.use_cache_only(flags.offline)
+  if "do_train" in flags:  # Its evaluations give the numbers of the training.
+    quiet_start.use_onednn()
   runtimes.use_threads(flags.get("threads"))
   if flags.task_module:
     from bert.contract import registry  # It loads TensorFlow.

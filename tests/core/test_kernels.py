@@ -131,7 +131,7 @@ def test_the_products_of_a_whole_model_are_fused(
   request, golden, goldens, tmp_path
 ):
   """Those of a classifier, as a Predictor and an Estimator build it."""
-  if not kernels.HAS_ONEDNN:
+  if not kernels.has_onednn():
     run_with_onednn(request.node.nodeid)
     return
   folder = task_folders.write(tmp_path, "classification", golden, goldens)

@@ -35,6 +35,15 @@ def test_the_users_wish_counts():
   assert _started("pass", TF_ENABLE_ONEDNN_OPTS=wish) == (wish, "")
 
 
+def test_a_training_uses_onednn_unless_it_is_too_late():
+  use = "from bert import quiet_start; quiet_start.use_onednn()"
+  default = "1" if HAS_AVX512 else "None"
+  has_avx2 = "avx2" in pathlib.Path("/proc/cpuinfo").read_text()
+  assert _started(use) == ("1" if has_avx2 else "None", "")
+  assert _started(use, TF_ENABLE_ONEDNN_OPTS="0") == ("0", "")
+  assert _started(f"modeling.tf.constant(1); {use}") == (default, "")
+
+
 @pytest.mark.parametrize(("wish", "expected"), [(None, "4"), ("16", "16")])
 def test_files_in_buckets_are_read_in_small_blocks(wish, expected):
   name = "GCS_READ_CACHE_BLOCK_SIZE_MB"

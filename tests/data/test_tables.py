@@ -99,7 +99,11 @@ BROKEN = [
   ("x.json", "\n \n", " has no rows"),
   ("x.tsv", "text\tlabel\n", " has no rows"),
   ("x.csv", "a,b,a\n1,2,3\n", ":1: .* 2 columns 'a'; rename"),
-  ("x.tsv", "a\tb\n1\t2\n1\n", ":3: 1 column where .* line has 2; complete the row"),
+  (
+    "x.tsv",
+    "a\tb\n1\t2\n1\n",
+    ":3: 1 column where .* line has 2; complete the row",
+  ),
   ("x.tsv", "a\tb\n\n1\t2", ":2: 1 column .*; remove the"),
   ("x.csv", 'a,b\n"1\n1",2\n1,2,3\n', ":4: 3 columns .* 2; .*quotation marks"),
   ("x.csv", 'a,b\n"1\n1",2\n3,"4\n5,6\n', ":4: .* row that starts here; close"),

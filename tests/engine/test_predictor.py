@@ -284,7 +284,7 @@ class TestModel:
 def test_many_batches_are_compiled_where_onednn_combines_nothing(
   model, rows, monkeypatch, precision, compiles
 ):
-  monkeypatch.setattr(kernels, "HAS_ONEDNN", True)
+  monkeypatch.setattr(kernels, "has_onednn", lambda: True)
   traces = []
 
   def compute(bert, features):
