@@ -203,6 +203,9 @@ VECTOR_SIDES = {
   "here, TensorFlow, float32": _ours("model"),
   "here, TensorFlow, bfloat16": _ours("model", precision="bfloat16"),
   "here, ONNX Runtime, float32": _ours(),
+  "here, ONNX Runtime behind TensorFlow, float32": _ours(
+    "model", runtime="onnxruntime"
+  ),
   "here, ONNX Runtime, int8": _ours(precision="int8"),
   "here, OpenVINO, float32": _ours(runtime="openvino", precision="float32"),
   "here, OpenVINO, bfloat16": _ours(runtime="openvino", precision="bfloat16"),
@@ -275,6 +278,11 @@ def server(inputs, clients):
     f"{requests} requests for a vector, {clients} at a time",
     [
       Side("here, ONNX Runtime", [*load, *onnx], prepare=before),
+      Side(
+        "here, ONNX Runtime behind TensorFlow",
+        [*load, *tensorflow, "--runtime=onnxruntime"],
+        check=close_arrays,
+      ),
       Side("here, TensorFlow", [*load, *tensorflow], check=close_arrays),
       Side(f"{_ST} behind FastAPI", [*load, *peer], "torch", close_arrays),
     ],
