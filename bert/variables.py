@@ -149,7 +149,8 @@ def _free_each(variables):
 
 def _free(handle, dtype):
   with tf.init_scope():
-    tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros([0], dtype))
+    if tf.executing_eagerly():  # Not while a SavedModel is written.
+      tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros([0], dtype))
 
 
 class _Frame:
