@@ -401,7 +401,6 @@ def test_classification_runs(reader):
   assert (trained / "report.html").exists()
   lines = (reader.folder / "mrpc_predictions/test_results.tsv").read_text()
   assert len(lines.splitlines()) == tiny_task.ROWS["test"]
-  reader.read("output-folder.md")
   trained, repeated = (
     (reader.folder / name / "bert_model.ckpt.index").read_bytes()
     for name in ("mrpc_output", "repeated")
