@@ -56,11 +56,11 @@ def plural(count: int, noun: str) -> str:
 
 def listing(names: Sequence, are_quoted: bool = True) -> str:
   """The names, texts quoted; only the first of many, and long ones cut."""
-  shown = [shortened(str(name)) for name in names[:MAX_LISTED]]
-  if are_quoted:
-    pairs = zip(names, shown, strict=False)
-    shown = [repr(x) if isinstance(name, str) else x for name, x in pairs]
-  shown = ", ".join(shown)
+  show = repr if are_quoted else str
+  shown = ", ".join(
+    show(shortened(name)) if isinstance(name, str) else str(name)
+    for name in names[:MAX_LISTED]
+  )
   more = len(names) - MAX_LISTED
   return f"{shown} and {more} more" if more > 0 else shown
 

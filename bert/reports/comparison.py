@@ -36,12 +36,14 @@ class Comparison(NamedTuple):
   largest: Mapping[str, float]
 
   def __str__(self) -> str:
-    parts = [str(self.difference)] if self.difference else []
-    for name, (own, other) in list(self.results.items())[: not parts]:
-      parts.append(f"{name} {own:.4f}, of the other model {other:.4f}")
-    parts.append(plural(self.num_changed, "answer") + " differ")
-    if self.num_changed == 1:
-      parts[-1] += "s"
+    parts = [
+      f"{name} {own:.4f}, of the other model {other:.4f}"
+      for name, (own, other) in self.results.items()
+    ]
+    if self.difference:
+      parts = [str(self.difference)]
+    verb = "differs" if self.num_changed == 1 else "differ"
+    parts.append(f"{plural(self.num_changed, 'answer')} {verb}")
     shown = (f"{name} {value:.2g}" for name, value in self.largest.items())
     if self.largest:
       parts.append(f"largest difference of outputs: {', '.join(shown)}")
@@ -78,7 +80,7 @@ def section(comparison: Comparison) -> str:
   columns = ["example", "this model", "the other model", "text"]
   return page + training_page.examples_table(
     "Answers that changed",
-    f"{plural(comparison.num_changed, 'answer')} of the two models differ",
+    f"The answers to {plural(comparison.num_changed, 'example')} differ",
     columns,
     rows,
     comparison.num_changed,

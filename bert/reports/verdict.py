@@ -112,7 +112,7 @@ def judge(sample: Sample) -> Verdict:
   If all draws are equal, an accuracy has Clopper & Pearson's range (1934).
   """
   value = sample.score(np.arange(sample.count))
-  low, high = _range(sample.score, sample.count)
+  low, high = _bootstrap(sample.score, sample.count)
   if low == high and sample.metric == "accuracy":
     from scipy import stats  # Here, because it takes a second to load.
 
@@ -127,13 +127,13 @@ def compare(sample: Sample, other: Sample) -> Difference:
   Its range is that of a paired bootstrap: each draw has the same rows of both.
   """
   rows = np.arange(sample.count)
-  low, high = _range(
+  low, high = _bootstrap(
     lambda rows: sample.score(rows) - other.score(rows), sample.count
   )
   return Difference(sample, sample.score(rows), other.score(rows), low, high)
 
 
-def _range(score, count):
+def _bootstrap(score, count):
   """The 95 % range of a score of `count` rows."""
   draw = np.random.default_rng(0)
   scores = [score(draw.integers(count, size=count)) for _ in range(_DRAWS)]

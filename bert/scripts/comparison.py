@@ -20,7 +20,7 @@ from bert.reports.verdict import compare
 
 if TYPE_CHECKING:
   from bert.engine.loaded_model import LoadedModel
-  from bert.scripts.experiment import Experiment
+  from bert.scripts.settings import RunSettings
 
 _MOST_SHOWN = 50
 
@@ -40,17 +40,16 @@ def keep(items: Iterable, kept: list) -> Iterator:
     yield item
 
 
-def find_other(experiment: Experiment) -> str | None:
-  """The folder of the model to compare with.
+def find_other(task: Task, settings: RunSettings) -> str | None:
+  """The folder or the name of the model to compare with, if any.
 
   By default it is the one that a training started from, if that is a finished
-  model of the same kind.
+  model of the same kind. Raises UserError if --compare_to has no such model.
   """
-  task, settings = experiment.task, experiment.settings
   if settings.compare_to:
     folder = downloads.local_path(settings.compare_to)
     task_file.check_kind(folder, task_file.read(folder)[0], task.kind)
-    return folder
+    return settings.compare_to
   folder = model_folder.folder_of(settings.init_checkpoint)
   if not (settings.do_train and folder and model_folder.is_finished(folder)):
     return None
@@ -62,16 +61,11 @@ def find_other(experiment: Experiment) -> str | None:
   return folder if os.path.abspath(named) == os.path.abspath(own) else None
 
 
-def load_other(experiment: Experiment) -> LoadedModel | None:
-  """The model to compare with, if there is one."""
-  folder = find_other(experiment)
-  if not folder:
-    return None
+def load_other(folder: str, batch_size: int) -> LoadedModel:
+  """The model that `find_other` found."""
   from bert.engine import loaded_model
 
-  model = loaded_model.load(
-    folder, batch_size=experiment.settings.eval_batch_size
-  )
+  model = loaded_model.load(folder, batch_size=batch_size)
   model.task.name = folder
   return model
 

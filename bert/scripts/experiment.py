@@ -23,6 +23,7 @@ from bert.models import (
   warm_start,
 )
 from bert.models.resolve import Model
+from bert.scripts import comparison
 from bert.scripts.settings import RunSettings, no_trained_model
 from bert.training import best_checkpoint, start_checks
 
@@ -42,6 +43,7 @@ class Experiment:
     is_trained: whether the folder has a checkpoint of this model.
     best: the BestCheckpoint of a training that keeps one, or None.
     kept_rows: see `warm_start.kept_rows`.
+    compared_with: the model to compare with in the evaluation, or None.
   """
 
   def __init__(self, task: Task, model: Model, settings: RunSettings):
@@ -63,6 +65,9 @@ class Experiment:
       for split, row_sets in self.row_sets.items()
       if row_sets is None
     }
+    self.compared_with = None
+    if settings.do_eval and "dev" in self.examples:
+      self.compared_with = comparison.find_other(task, settings)
     self.read_output_dir()  # The size of the head may depend on them.
     self.teacher = self._load_teacher()
     for examples in self.examples.get("train", {}).values():

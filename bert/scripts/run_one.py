@@ -63,8 +63,9 @@ def _run(experiment: Experiment, record: Mapping) -> dict[str, float]:
   if settings.calibrate and "dev" in settings.splits:
     evaluator.calibrate(row_sets["dev"][0])
   evaluations, comparisons, results = [], {}, {}
-  compares = settings.do_eval and "dev" in experiment.examples
-  other = comparison.load_other(experiment) if compares else None
+  other = None
+  if folder := experiment.compared_with:
+    other = comparison.load_other(folder, settings.eval_batch_size)
   for rows in row_sets["dev"] if settings.do_eval else ():
     kept = comparison.Kept() if other else None
     evaluations.append(evaluator.evaluate(rows, kept))

@@ -134,7 +134,7 @@ class Searcher:
     if isinstance(queries, str):
       raise UserError(f"pass a list of queries, not {shortened(repr(queries))}")
     queries = list(queries)
-    if not isinstance(top_k, int) or top_k < 1:
+    if not isinstance(top_k, int | np.integer) or top_k < 1:
       raise UserError(f"top_k={top_k!r} must be a whole number of 1 or more")
     for number, query in enumerate(queries, 1):
       if not isinstance(query, str):

@@ -76,8 +76,6 @@ def read_answer(model: LoadedModel, body: object) -> Call:
   The response is the answer, or {"answers": [...]} for a list.
   """
   if isinstance(body, list):
-    if not body:
-      raise UserError("the list of inputs is empty")
     items = _read_rows(model, body, "input")
     return Call(items, lambda answers: {"answers": answers})
   item = _parse(model, body, "the input")

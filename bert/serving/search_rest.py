@@ -71,35 +71,38 @@ class Reader:
       self.form = Form("Similarity of two texts", fields, "Compare")
 
   def read_answer(self, model: LoadedModel, body: object) -> Call:
-    """A search, two texts to compare, or what `rest.read_answer` reads."""
-    if isinstance(body, list) and any(map(self._is_ours, body)):
+    """A search, two texts to compare, or what `rest.read_answer` reads.
+
+    Also a list of these.
+    """
+    if isinstance(body, list) and any(map(self._reader_of, body)):
       calls = [self.read_answer(model, part) for part in body]
       return Call(
         [item for call in calls for item in call.items],
         lambda answers: {"answers": _finish_each(calls, answers)},
         rounds=False,
       )
-    if self._is_ours(body) and "query" in body:
-      return self._read_search(model, body)
-    if self._is_ours(body):
-      rest.check_keys(body, ("text_a", "text_b"))
-      items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
+    read = self._reader_of(body) or rest.read_answer
+    return read(model, body)
 
-      def respond(answers):
-        a, b = text_index.comparable_vectors(model, answers)
-        return {"similarity": round(float(a @ b), 6)}
+  def _reader_of(self, body):
+    """What reads a search or two texts to compare; None for other requests."""
+    names = set(body) if isinstance(body, dict) else set()
+    if self._searcher and "query" in names:
+      return self._read_search
+    if self._gives_vectors and {"text_a", "text_b"} <= names:
+      return self._read_pair
+    return None
 
-      return Call(items, respond, rounds=False)
-    return rest.read_answer(model, body)
+  def _read_pair(self, model, body):
+    rest.check_keys(body, ("text_a", "text_b"))
+    items = [input_of(model, body[n], (), n) for n in ("text_a", "text_b")]
 
-  def _is_ours(self, body):
-    """Whether a request is a search or two texts to compare."""
-    if not isinstance(body, dict):
-      return False
-    is_search = self._searcher and "query" in body
-    return is_search or (
-      self._gives_vectors and {"text_a", "text_b"} <= {*body}
-    )
+    def respond(answers):
+      a, b = text_index.comparable_vectors(model, answers)
+      return {"similarity": round(float(a @ b), 6)}
+
+    return Call(items, respond, rounds=False)
 
   def _read_search(self, model, body):
     rest.check_keys(body, ("query",), "top_k")

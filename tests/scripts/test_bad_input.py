@@ -126,6 +126,10 @@ CUSTOM --label_column=number --regression --output_dir=FILES/trained
   has the labels 0, 1 ... but --task_name=custom has numbers (regression)
 --task_name=RTE --do_train= --do_eval --init_checkpoint=FILES/trained
   has the labels 0, 1 (classification) ... --task_name=RTE has the labels ent
+--do_eval --compare_to=FILES/model
+  FILES/model does not hold a trained model (classification) ... pass the
+--do_eval --compare_to=FILES/nowhere
+  FILES/nowhere does not exist ... pass the --output_dir
 --output_dir=FILES/model
   --output_dir=FILES/model holds a model ... overwrite ... pass another
 --output_dir=FILES/damaged_best --keep_best=loss

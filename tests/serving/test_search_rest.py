@@ -237,6 +237,12 @@ class TestRerank:
     (0, "embeddings", {"input": "a", "dimensions": 0}, "dimensions=0 is not a"),
     (0, "answer", {"query": "a"}, "the input is not an object with"),
     (0, "answer", {"text_a": "a", "text_b": 1}, "text_b: text is not a string"),
+    (
+      0,
+      "answer",
+      {"query": "a", "text_a": "a", "text_b": "b"},
+      "the body must be an object with 'text_a', 'text_b'",
+    ),
     (0, "rerank", {"query": "a"}, "an object with 'query', 'documents'"),
     (0, "rerank", {"query": "a", "documents": []}, "not a list with at least"),
     (

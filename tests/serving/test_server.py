@@ -236,7 +236,7 @@ BAD = [
   ("/answer", "[" * 900 + "]" * 900, 400, "not an object with"),
   ("/answer", "[" * 1999, 400, "not valid JSON"),
   ("/answer", "7", 400, "not an object with 'text'"),
-  ("/answer", "[]", 400, "the list of inputs is empty"),
+  ("/answer", "[]", 400, "'input' is not a list with at least"),
   ("/answer", {}, 400, "text is missing; pass a string"),
   ("/answer", {"text": 7}, 400, "text is not a string"),
   ("/answer", {"txt": "a"}, 400, "not an object with 'text',"),
