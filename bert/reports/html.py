@@ -165,7 +165,7 @@ h1 { font-size: clamp(1.6rem, 5vw, 2.3rem); line-height: 1.2;
   margin: 0 0 1.25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.5rem; margin: 3.5rem 0 1rem; padding-top: .6rem;
   border-top: 2px solid var(--line); overflow-wrap: anywhere; }
-h3 { font-size: 1.15rem; margin: 2.25rem 0 .6rem; }
+h3 { font-size: 1.15rem; margin: 2.25rem 0 .6rem; overflow-wrap: anywhere; }
 h4 { font-size: .95rem; margin: 0 0 .4rem; }
 p { margin: .5rem 0; max-width: 44rem; }
 a { color: var(--blue); }

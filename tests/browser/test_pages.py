@@ -18,7 +18,14 @@ import task_runs
 
 import bert
 from bert.contract import registry
-from bert.reports import attention, embedding_map
+from bert.contract.task import Evaluation
+from bert.reports import (
+  attention,
+  comparison,
+  embedding_map,
+  training_page,
+  verdict,
+)
 from bert.search import search, text_index
 from bert.search.vector_index import Row, VectorIndex
 
@@ -47,6 +54,7 @@ REPORTS = [name for name in ASKED if name != "search"]
 PAGES = [
   *(f"report of {name}" for name in REPORTS),
   "answers",
+  "comparison",
   *(f"server of {name}" for name in ASKED),
   "attention",
   "map",
@@ -104,6 +112,7 @@ def urls(tmp_path_factory, folders, goldens, golden):
   found["answers"] = _address(folders / "squad" / "answer.html")
   folder = tmp_path_factory.mktemp("pages")
   _draw(folder)
+  found["comparison"] = _address(folder / "report.html")
   found["attention"] = _address(folder / "attention.html")
   found["map"] = _address(folder / "map.svg")
   release = tmp_path_factory.mktemp("release")
@@ -134,8 +143,32 @@ def _searcher(folder, model):
 
 
 def _draw(folder):
-  """Writes a page of attention, and a map of texts."""
+  """Writes a page of attention, a map of texts, and two models compared."""
   draw = np.random.default_rng(0)
+  right = [draw.random(200) < share for share in (0.9, 0.7)]
+  samples = [
+    verdict.Sample("accuracy", 200, lambda rows, x=x: x[rows].mean())
+    for x in right
+  ]
+  scores = {"eval_accuracy": (0.9, 0.7), "eval_f1_macro": (0.89, 0.69)}
+  changed = [
+    comparison.Changed(f"a_long_name_of_a_table.csv:{n}", (TEXT, MATE), *labels)
+    for n, labels in enumerate([("not_acceptable", "acceptable")] * 20)
+  ]
+  found = comparison.Comparison(
+    "/tmp/another_training/of_the_same_task/output",
+    *(3, 200, scores, verdict.compare(*samples), changed, 61),
+    {"logits": 1.25, "probabilities": 0.31},
+  )
+  training_page.write(
+    str(folder),
+    "MRPC",
+    [Evaluation({"eval_accuracy": 0.9})],
+    section=lambda *_: "",
+    history={},
+    record={},
+    comparisons={"dev set": comparison.section(found)},
+  )
   words = f"[CLS] {TEXT} [SEP] {MATE} [SEP]".lower().split()
   segments = [0] * 12 + [1] * (len(words) - 12)
   probs = draw.dirichlet(np.full(len(words), 0.3), [6, 12, len(words)])

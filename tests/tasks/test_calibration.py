@@ -54,6 +54,17 @@ def test_each_of_several_labels_has_its_own():
   assert found[2] == 1
 
 
+def test_labels_whose_probabilities_stay_are_named(caplog):
+  labels = (LOGITS > 0) * 1
+  labels[:50, 0] ^= 1  # Errors of the first label only.
+  settings = classification.ClassifierSettings(
+    kind="multilabel", labels=("late", "rude", "lost")
+  )
+  task = classification.ClassificationTask(settings)
+  task.calibrate(map(classification.Prediction, LOGITS, labels))
+  assert "so probabilities of 'rude', 'lost' stay; use more rows" in caplog.text
+
+
 def test_without_an_error_the_temperature_stays():
   (found,) = calibration.fit_temperatures(LOGITS, LOGITS.argmax(1))
   assert found == 1
