@@ -138,7 +138,9 @@ class Searcher:
       raise UserError(f"top_k={top_k!r} must be a whole number of 1 or more")
     for number, query in enumerate(queries, 1):
       if not isinstance(query, str):
-        raise UserError(f"query {number} is {shortened(repr(query))}, no text")
+        raise UserError(
+          f"query {number} is not a text: {shortened(repr(query))}"
+        )
       self.check_query(query, f"query {number}")
     return self.find(queries, self.encode(queries), top_k) if queries else []
 

@@ -78,7 +78,7 @@ class TestSearch:
     assert searcher(array, 2) == searcher(TEXTS[:2], 2)
     for queries, top_k, problem in (
       ("puppets", 3, "a list of queries, not 'puppets'"),
-      (["puppets", None], 3, "query 2 is None, no text"),
+      (["puppets", None], 3, "query 2 is not a text: None"),
       (["puppets", " "], 3, "query 2 is ' ', without a word"),
       (["puppets"], 0, "top_k=0 must be a whole number of 1 or more"),
       (["puppets"], 2.5, "top_k=2.5 must be a whole number"),
