@@ -11,7 +11,8 @@ seconds it prints; it writes result.npy. With a single text, it prints nothing.
 constructor of the library takes. `quantize` writes a model of
 sentence-transformers for OpenVINO, also in static eight bits, calibrated with
 the column `text` of the tables in TEXTS_DIR. `rename` gives an ONNX folder of
-ours the names of inputs that fastembed expects.
+ours the names of inputs that fastembed expects, and the length of texts where
+fastembed looks for it.
 """
 
 import json
@@ -118,6 +119,11 @@ def quantize(folder, texts_dir, output_dir):
   )
 
 
+def read_json(path):
+  with open(path, encoding="utf-8") as reader:
+    return json.load(reader)
+
+
 def rename(folder, onnx_dir, output_dir):
   import onnx
 
@@ -128,6 +134,11 @@ def rename(folder, onnx_dir, output_dir):
   for node in model.graph.node:
     node.input[:] = [names.get(name, name) for name in node.input]
   shutil.copytree(folder, output_dir)
+  config = read_json(f"{folder}/tokenizer_config.json")
+  own = read_json(f"{folder}/sentence_bert_config.json")
+  config["max_length"] = own.get("max_seq_length", config["model_max_length"])
+  with open(f"{output_dir}/tokenizer_config.json", "w") as writer:
+    json.dump(config, writer)
   onnx.save(model, f"{output_dir}/model.onnx")
 
 
