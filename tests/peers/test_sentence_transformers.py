@@ -68,6 +68,19 @@ def test_a_converted_folder(goldens, tmp_path, name):
     )
 
 
+def test_the_code_of_the_card_runs(goldens, tmp_path):
+  golden = goldens / "variants" / "st-mean-normalized"
+  ours, theirs = str(tmp_path / "ours"), tmp_path / "theirs"
+  huggingface.to_tensorflow(str(golden / "folder"), ours)
+  huggingface.to_huggingface(ours, str(theirs))
+  card = (theirs / "README.md").read_text("utf-8")
+  assert "library_name: sentence-transformers" in card
+  (code,) = re.findall("```python\n(.*?)```", card, re.S)
+  python = os.environ["SENTENCE_TRANSFORMERS_PYTHON"]
+  out = subprocess.check_output([python, "-c", code], text=True, cwd=tmp_path)
+  assert len(re.findall(r"-?\d\.\d+", out)) == 2 * 32  # two vectors
+
+
 def edit(path, change):
   """Changes the content of a JSON file by a function, or adds fields."""
   content = json.loads(path.read_text())
