@@ -37,8 +37,20 @@ _PIPELINES = {
 
 # Flags of a training, in the order of the card.
 _FLAGS = (
-  *("init_checkpoint", "teacher", "num_train_epochs", "train_batch_size"),
-  *("learning_rate", "warmup_proportion", "precision", "seed"),
+  *("init_checkpoint", "teacher", "num_train_epochs", "num_train_steps"),
+  *(
+    "train_batch_size",
+    "learning_rate",
+    "warmup_proportion",
+    "precision",
+    "seed",
+  ),
+)
+
+# Metrics whose names do not begin with "eval_".
+_OTHER_METRICS = (
+  *("f1", "exact_match", "exact"),
+  *("masked_lm_accuracy", "next_sentence_accuracy"),
 )
 
 
@@ -109,7 +121,11 @@ def python_code(task: Task, path: str) -> str:
     texts["text"] = f"It is {task.tokenizer.special.mask}."
   given = texts if len(texts) > 1 else next(iter(texts.values()))
   shown = json.dumps(given, ensure_ascii=False)
-  return f'import bert\n\nmodel = bert.load("{path}")\nprint(model({shown}))'
+  # The folder of a pre-training records no task.
+  named = ', task="fill_mask"' if task.kind == "fill_mask" else ""
+  return (
+    f'import bert\n\nmodel = bert.load("{path}"{named})\nprint(model({shown}))'
+  )
 
 
 def transformers_code(task: Task | None, architecture: str, path: str) -> str:
@@ -145,8 +161,9 @@ def _use(code):
 
 
 def _data_name(flags):
-  path = flags.get("dev_file") or flags.get("train_file") or "the data"
-  return os.path.basename(path)
+  names = ("dev_file", "eval_input_file", "train_file", "input_file")
+  paths = filter(None, map(flags.get, names))
+  return os.path.basename(next(paths, "the data"))
 
 
 def _metadata(folder, task, flags, data, evaluations):
@@ -201,7 +218,7 @@ def _results(evaluations, verdicts):
 def _metrics(evaluation):
   """Yields the name and the value of each metric."""
   for name, value in evaluation.results.items():
-    if name.startswith("eval_") or name in ("f1", "exact_match", "exact"):
+    if name.startswith("eval_") or name in _OTHER_METRICS:
       yield name.removeprefix("eval_"), float(value)
 
 
@@ -212,7 +229,7 @@ def _data(record):
     for name, digest in record["data"].items()
     if digest and name.split("_")[0] in ("train", "dev", "unlabeled")
   )
-  head = "## Data\n\n| set | examples | SHA-256 |\n| --- | --- | --- |\n"
+  head = "## Data\n\n| set | examples | hash |\n| --- | --- | --- |\n"
   return head + lines if lines else ""
 
 
@@ -239,6 +256,8 @@ def _without_folder(value):
 
 def _limits(task):
   does = "cuts" if task.truncates else "splits"
+  if task.kind == "fill_mask":
+    does = "refuses"
   length = task.settings.max_seq_length
   lines = [f"The model {does} texts of more than {length} word pieces."]
   if task.tokenizer.splits_words:

@@ -12,6 +12,7 @@ import numpy as np
 from absl import logging
 
 from bert import runtimes
+from bert.contract import registry
 from bert.contract.task import Evaluation, RowSet
 from bert.data import files
 from bert.data.sequences import groups_of
@@ -175,6 +176,7 @@ class Evaluator:
     folder, task = self._settings.output_dir, self._task
     record = self._record
     if not task.kind:
+      self._write_pretraining_card(evaluations)
       return
     if not self._settings.do_train:  # It may calibrate a trained model.
       used = self._experiment.record.content
@@ -205,6 +207,16 @@ class Evaluator:
       logging.info("%s: %s", name, judged)
       for line in judged.advice:
         logging.info("%s", line)
+
+  def _write_pretraining_card(self, evaluations):
+    """Writes the card of a model that fills masks, if it has a vocabulary."""
+    if tokenizer := self._task.tokenizer:
+      task_class = registry.task_class("fill_mask")
+      settings = task_class.default_settings(self._experiment.config)
+      task = task_class(settings, tokenizer)
+      task.name = "custom"  # The data have no name.
+      folder = self._settings.output_dir
+      model_card.write(folder, task, self._record, evaluations)
 
 
 def _collect_losses(rows, losses):

@@ -150,6 +150,9 @@ class Experiment:
       for split, sets in self.examples.items()
       for suffix, examples in sets.items()
     }
+    for split, row_sets in self.row_sets.items():
+      if row_sets:
+        counts[split] = sum(rows.num_rows for rows in row_sets)
     return run_record.RunRecord(used, hashes, counts)
 
   @property

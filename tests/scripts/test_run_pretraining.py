@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 
+import huggingface_hub
 import mistakes
 import numpy as np
 import pytest
@@ -144,6 +145,31 @@ def test_the_loss_falls_and_its_curves_are_kept(trained):
   curve = curves["dev/masked_lm_loss"]
   assert [step for step, _ in curve] == [6, 12]
   assert curve[1][1] == pytest.approx(results["masked_lm_loss"], rel=1e-6)
+
+
+def test_the_card_of_the_model_holds_and_its_code_runs(
+  trained, files, monkeypatch, capsys
+):
+  folder, _ = trained
+  card = huggingface_hub.ModelCard.load(folder / "README.md")
+  assert card.data.pipeline_tag == "fill-mask"
+  results = tiny_task.results(folder)
+  assert {r.metric_type: r.metric_value for r in card.data.eval_results} == {
+    name: pytest.approx(results[name], rel=1e-6)
+    for name in ("masked_lm_accuracy", "next_sentence_accuracy")
+  }
+  record = json.loads((folder / "flags.json").read_text())
+  sources = {"train": "default.tfrecord", "dev": "two-?.tfrecord"}
+  for name, pattern in sources.items():
+    paths = list(map(str, files.glob(pattern)))
+    count = sum(1 for _ in tf.data.TFRecordDataset(paths))
+    digest = record["data"][name]
+    assert f"| {name} | {count} | `{digest}` |" in card.text
+  monkeypatch.chdir(folder.parent)
+  (code,) = re.findall("```python\n(.*?)```", card.text, re.S)
+  exec(code, {})
+  assert "[MASK]" in code
+  assert "masks" in capsys.readouterr().out
 
 
 def test_a_student_that_was_stopped_ends_in_the_same_bytes(
