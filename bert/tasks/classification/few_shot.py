@@ -28,8 +28,8 @@ DEFAULTS = {
   "learning_rate": 2e-5,
 }
 
-# With fewer rows a label, docs/few-labels.md shows a gain over fine-tuning.
-_FEW_ROWS = 16
+# Up to this number of rows a label, docs/few-labels.md shows a gain.
+_FEW_ROWS = 64
 
 # Inverse of the penalty of the weights of the head.
 C = 1.0
