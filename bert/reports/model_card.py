@@ -38,14 +38,12 @@ _PIPELINES = {
 # Flags of a training, in the order of the card.
 _FLAGS = (
   *("init_checkpoint", "teacher", "num_train_epochs", "num_train_steps"),
-  *(
-    "train_batch_size",
-    "learning_rate",
-    "warmup_proportion",
-    "precision",
-    "seed",
-  ),
+  *("train_batch_size", "learning_rate", "warmup_proportion", "precision"),
+  "seed",
 )
+
+# Flags of data to evaluate on, and those to train on, if they stand for them.
+_DATA = ("dev_file", "eval_input_file", "train_file", "input_file")
 
 # Metrics whose names do not begin with "eval_".
 _OTHER_METRICS = (
@@ -73,7 +71,7 @@ def write(
   if files.exists(path) and not _read(path):
     return
   verdicts, flags = verdicts or {}, record["flags"]
-  data = str(task.name if task.name != "custom" else _data_name(flags))
+  data = _data_name(task, flags)
   sections = [
     _description(task),
     _results(evaluations, verdicts),
@@ -160,9 +158,11 @@ def _use(code):
   return f"{_USE}\n```python\n{code}\n```\n"
 
 
-def _data_name(flags):
-  names = ("dev_file", "eval_input_file", "train_file", "input_file")
-  paths = filter(None, map(flags.get, names))
+def _data_name(task, flags):
+  """The name of the data; if they have none, that of a file."""
+  if task.name not in ("custom", "fill_mask"):
+    return str(task.name)
+  paths = filter(None, map(flags.get, _DATA))
   return os.path.basename(next(paths, "the data"))
 
 

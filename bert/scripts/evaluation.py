@@ -176,7 +176,7 @@ class Evaluator:
     folder, task = self._settings.output_dir, self._task
     record = self._record
     if not task.kind:
-      self._write_pretraining_card(evaluations)
+      self._write_card(record, evaluations, {})
       return
     if not self._settings.do_train:  # It may calibrate a trained model.
       used = self._experiment.record.content
@@ -201,22 +201,26 @@ class Evaluator:
       comparisons=comparisons,
       warnings=self._warnings,
     )
-    model_card.write(folder, task, record, evaluations, verdicts)
+    self._write_card(record, evaluations, verdicts)
     task.finish(folder, evaluations)
     for name, judged in verdicts.items():
       logging.info("%s: %s", name, judged)
       for line in judged.advice:
         logging.info("%s", line)
 
-  def _write_pretraining_card(self, evaluations):
-    """Writes the card of a model that fills masks, if it has a vocabulary."""
-    if tokenizer := self._task.tokenizer:
+  def _write_card(self, record, evaluations, verdicts):
+    """Writes the card of the model in the folder, if there is one."""
+    task, tokenizer = self._task, self._task.tokenizer
+    if not (self._settings.do_train or self._experiment.is_trained):
+      return
+    if not task.kind:  # A pre-trained model fills masks, given a vocabulary.
+      if not tokenizer:
+        return
       task_class = registry.task_class("fill_mask")
       settings = task_class.default_settings(self._experiment.config)
       task = task_class(settings, tokenizer)
-      task.name = "custom"  # The data have no name.
-      folder = self._settings.output_dir
-      model_card.write(folder, task, self._record, evaluations)
+    folder = self._settings.output_dir
+    model_card.write(folder, task, record, evaluations, verdicts)
 
 
 def _collect_losses(rows, losses):

@@ -102,8 +102,9 @@ def test_evaluation_is_the_originals(files, goldens, tmp_path):
   changes = {"eval_batch_size": 8, "max_eval_steps": 20}
   changes["bert_config_file"] = files / "two_layers.json"
   log = _fork(files, out, "--do_eval", **changes)
-  # Nothing was trained, so there is nothing to continue.
+  # Nothing was trained, so there is nothing to continue or to describe.
   assert not checkpoints.training_checkpoints(str(out))
+  assert not (out / "README.md").exists()
   shutil.copy(
     goldens / "pretraining_eval_results.txt", tmp_path / "eval_results.txt"
   )
